@@ -16,6 +16,7 @@ from quire.service import log
 from simulation.cluster.history import run_cluster_history, run_living_history, run_transacting_history
 from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
+from simulation.day.history import run_day_history
 from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import run_ledger_history, run_spread_history
 from simulation.standalone.client_history import run_client_history
@@ -48,6 +49,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "life": run_life_history,
     "ledger": run_ledger_history,
     "spread": run_spread_history,
+    "day": run_day_history,
     "cluster": run_cluster_history,
     "transacting": run_transacting_history,
     "living": run_living_history,

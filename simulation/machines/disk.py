@@ -247,6 +247,9 @@ class SimFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         self._look()
+        if self._image.failing_reads and self._path.endswith(".log"):
+            self._image.failing_reads -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         return self._inode.volatile.read(offset, size)
 
     def sync(self) -> None:

@@ -70,6 +70,7 @@ class Host:
         self.maps = MapImages()
         self.slowness = 1.0
         """Factor by which its disks are slower than usual."""
+        self._hangs_until = 0.0
         self.incarnation = 0
         self.crashes: list[Dropped] = []
         """Losses of each crash, in order."""
@@ -118,6 +119,12 @@ class Host:
         if self._offload is not None:
             self._offload.slowness = factor
 
+    def hang(self, seconds: float) -> None:
+        """Make the disk hang: no job that a worker begins within the next `seconds` ends before they are over."""
+        self._hangs_until = trio.current_time() + seconds
+        if self._offload is not None:
+            self._offload.hangs_until = self._hangs_until
+
     def _switch_on(self) -> Power:
         assert not self._power.on, f"{self.name} is running"
         self.incarnation += 1
@@ -135,6 +142,7 @@ class Host:
         faults = Faults()
         self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults, self.disk.folders)
         self._offload.slowness = self.slowness
+        self._offload.hangs_until = self._hangs_until
         return World(
             clock=_SimClock(rngs[2].randint(-50, 50)),
             disk=disk,

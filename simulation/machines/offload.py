@@ -47,6 +47,8 @@ class SimOffload:
         self.faults = faults or Faults()
         self.slowness = 1.0
         """Factor by which workers are slower than usual."""
+        self.hangs_until = 0.0
+        """Virtual time before which no job ends."""
         self._begun: dict[int, Callable[[], object]] = {}
         self._jobs = 0
         self._folders = folders or FolderFaults()
@@ -114,7 +116,8 @@ class SimOffload:
 
     def delay(self) -> float:
         """Return the seconds a worker takes: mostly those of an idle machine, now and then of a busy one."""
-        return self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
+        seconds = self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
+        return seconds + max(0.0, self.hangs_until - trio.current_time())
 
     async def _pass_time(self) -> None:
         """Wait for a worker's delay. Started work cannot be cancelled, the same as in a thread."""

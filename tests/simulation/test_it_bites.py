@@ -76,6 +76,11 @@ EXPECTED = {
     ("schema-unchecked", "life"): {"IncompatibleIsRefused"},
     ("consumers-left-behind", "life"): {"EveryConfirmedEntryIsDelivered", "AnsweredAcksAreDurable"},
     ("trimmed-uncompacted", "life"): {"PoliciesStay"},
+    ("copies-not-synced", "day"): {"ReplicasAreEqual"},
+    ("log-deleted-before-index-sync", "day"): {"ReplicasAreEqual"},
+    ("rows-moved-blindly", "day"): {"NothingDeletedComesBack", "ReplicasAreEqual"},
+    ("torn-log-is-empty", "day"): {"ReplicasAreEqual", "NothingDeletedComesBack"},
+    ("usage-not-worked-out-anew", "day"): {"DiskUseIsBounded"},
     ("snapshot-without-aborted", "transactions"): {"AllOrNothing"},
     ("held-acks-forgotten", "transacting"): {"AllOrNothing", "NobodyWaitsForEver"},
 }

@@ -255,6 +255,21 @@ async def test_a_copy_that_cannot_be_synced_changes_no_row(host, log_events, sto
     assert "0.log" in logs_of(host)
 
 
+async def test_a_read_that_fails_keeps_the_log_and_the_next_compaction_moves_its_entries(host, log_events, storage):
+    await half_empty(storage)
+    await fill(storage, {2: range(3)})
+    await storage.collect_garbage(live(1, 2))
+    host.disk.fail_reads()
+    compacted = await storage.compact(CompactionKind.MAJOR, 0.9)
+    assert "Input/output error" in compacted.stayed[0]
+    assert "0.log" in logs_of(host), "an error is no proof that nothing is there"
+    assert held(storage, 1, range(20)) == entries(1, range(10))
+    compacted = await storage.compact(CompactionKind.MAJOR, 0.9)
+    assert compacted.stayed == {}
+    assert "0.log" not in logs_of(host)
+    assert held(storage, 1, range(20)) == entries(1, range(10))
+
+
 async def test_an_unproven_log_is_not_deleted_while_any_row_leads_into_it(host, storage, monkeypatch):
     """Its ledgers map may lack a ledger: the original's has no checksum."""
     await half_empty(storage)
