@@ -75,9 +75,7 @@ class DiskWatch:
         self._examined_at = float("-inf")
         self._sizes: dict[str, tuple[int, int]] = {}
         self.rooms = [each.room for each in self._directories]
-        """Room of each ledger directory: that of a ledger is `rooms[ledger_id % len(rooms)]`. An add for which there is
-        no room is followed by `ran_out`.
-        """
+        """Room of each ledger directory. An add for which there is no room is followed by `ran_out`."""
         self._fullness = Fullness()
         self.why_full = self._fullness.why_full
         self.takes_urgent = True

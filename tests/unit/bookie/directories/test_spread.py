@@ -152,6 +152,23 @@ async def test_ledgers_stay_readable_and_writable_when_a_directory_is_added(spre
         assert [storage.ledgers() for storage in bookie.storage.directories] == [[0, 2, 4], [1, 3, 5], [8]]
 
 
+async def test_a_ledger_takes_the_room_of_the_directory_that_it_is_in_when_one_is_added(spread: Machine) -> None:
+    spread.config = replace(SPREAD, ledger_directories=LEDGERS[:2])
+    async with spread.life() as (_, client):
+        await fill(client)
+    spread.config = replace(SPREAD, allow_storage_expansion=True, read_only_on_any_full=False)
+    async with spread.life() as (bookie, client):
+        bookie.disks.rooms[2].threshold("2 is full")
+        # Ledgers 2 and 5 belong into directory 2, and are in 0 and 1. Ledger 8 is new.
+        assert await client.add(2, 3) == v2.AddAcks(Rc.OK, 2, 3, 3)
+        assert await client.add(5, 3) == v2.AddAcks(Rc.OK, 5, 3, 3)
+        assert await client.add(8, 0) == v2.AddAcks(Rc.READ_ONLY, 8, 0, 0)
+        bookie.disks.rooms[2].threshold("")
+        bookie.disks.rooms[1].threshold("1 is full")
+        assert await client.add(5, 4) == v2.AddAcks(Rc.READ_ONLY, 5, 4, 4)
+        assert await client.add(8, 0) == v2.AddAcks(Rc.OK, 8, 0, 0)
+
+
 async def test_a_ledger_that_the_original_continued_in_another_directory_is_read_from_both(spread: Machine) -> None:
     spread.config = replace(SPREAD, ledger_directories=LEDGERS[:2])
     async with spread.life() as (_, client):
