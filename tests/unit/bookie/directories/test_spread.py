@@ -158,15 +158,14 @@ async def test_a_ledger_takes_the_room_of_the_directory_that_it_is_in_when_one_i
         await fill(client)
     spread.config = replace(SPREAD, allow_storage_expansion=True, read_only_on_any_full=False)
     async with spread.life() as (bookie, client):
-        bookie.disks.rooms[2].threshold("2 is full")
         # Ledgers 2 and 5 belong into directory 2, and are in 0 and 1. Ledger 8 is new.
-        assert await client.add(2, 3) == v2.AddAcks(Rc.OK, 2, 3, 3)
-        assert await client.add(5, 3) == v2.AddAcks(Rc.OK, 5, 3, 3)
-        assert await client.add(8, 0) == v2.AddAcks(Rc.READ_ONLY, 8, 0, 0)
-        bookie.disks.rooms[2].threshold("")
-        bookie.disks.rooms[1].threshold("1 is full")
-        assert await client.add(5, 4) == v2.AddAcks(Rc.READ_ONLY, 5, 4, 4)
-        assert await client.add(8, 0) == v2.AddAcks(Rc.OK, 8, 0, 0)
+        for full, taken in ((2, {2, 5}), (1, {2, 8}), (0, {5, 8})):
+            for ledger_id, entry_id in ((2, 3), (5, 3), (8, 0)):
+                bookie.disks.rooms[full].threshold("full")  # until the disks are measured
+                answer = await client.add(ledger_id, entry_id)
+                bookie.disks.rooms[full].threshold("")
+                rc = Rc.OK if ledger_id in taken else Rc.READ_ONLY
+                assert answer == v2.AddAcks(rc, ledger_id, entry_id, entry_id)
 
 
 async def test_a_ledger_that_the_original_continued_in_another_directory_is_read_from_both(spread: Machine) -> None:
