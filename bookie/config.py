@@ -155,6 +155,12 @@ class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, 
         unit=MS,
         doc="With journalSyncData=false, milliseconds between two syncs of the journal.",
     )
+    journal_reuse: bool = conf_key(
+        "journalReuseFiles",
+        False,
+        doc="true: write new journal files over one that is no longer needed, which makes syncs faster on most file "
+        "systems. One more file of journalMaxSizeMB is kept.",
+    )
     journal_remove_from_page_cache: bool = conf_key(
         "journalRemoveFromPageCache",
         True,
@@ -283,6 +289,7 @@ class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, 
             file_size_max=self.journal_size_max_mb * MIB,
             preallocate=self.journal_prealloc_mb * MIB,
             backups=self.journal_backups_max,
+            reuse=self.journal_reuse,
             queue_size_max=self.journal_memory_mb * MIB,
             sync=self.journal_sync,
             sync_interval_s=self.journal_sync_interval_ms / 1000,

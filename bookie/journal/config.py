@@ -28,5 +28,7 @@ class JournalConfig:
     """
     sync_interval_s: float = 1.0
     """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
+    reuse: bool = False
+    """journalReuseFiles: write new files over one that recovery no longer needs."""
     remove_from_page_cache: bool = True
     """journalRemoveFromPageCache: bypass the page cache, or release synced pages."""

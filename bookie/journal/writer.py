@@ -28,10 +28,11 @@ import trio
 
 from bookie.errors import BookieError, JournalFailedError
 from bookie.journal.config import JournalConfig
-from bookie.journal.format import Force, LogMark, Record, file_name
+from bookie.journal.format import Force, LogMark, Record
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import SealedEnd
+from bookie.journal.spares import next_id, trim
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import BOUNDS, SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
@@ -139,7 +140,7 @@ class Journal:
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)
-            file_id = ids[-1] + 1 if ids else self._world.clock.wall_ms() + 1
+            file_id = next_id(self._world.disk, self._directory, self._world.clock.wall_ms())
             known = previous if previous is not None and ids and previous.file_id == ids[-1] else None
             self._writer.create(file_id, known)
 
@@ -297,13 +298,19 @@ class Journal:
         self._writer.economizes = on
 
     async def checkpoint_complete(self, mark: LogMark) -> None:
-        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them. OSError."""
+        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them, and one that is
+        to be reused. OSError.
+        """
 
         def delete() -> None:
-            old = [i for i in journal_ids(self._world.disk, self._directory) if i < mark.file_id]
-            backups = 0 if self._writer.economizes else self._config.backups
-            for file_id in old[: max(0, len(old) - backups)]:
-                self._world.disk.unlink(f"{self._directory}/{file_name(file_id)}")
+            economizes, config = self._writer.economizes, self._config
+            trim(
+                self._world.disk,
+                self._directory,
+                mark,
+                backups=0 if economizes else config.backups,
+                spare_size_min=config.file_size_max // 2 if config.reuse and not economizes else None,
+            )
 
         await self._world.offload.run(delete, name="journal trim")
 
