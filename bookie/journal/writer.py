@@ -40,9 +40,6 @@ from quire.world.doors import Lane, World
 
 log = get_logger(__name__)
 
-GROUP_WAIT_SIZE: Final = 512 << 10
-"""Bytes that end the wait for more entries. Source: journalBufferedWritesThreshold."""
-
 ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
 
@@ -117,6 +114,7 @@ class Journal:
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
+        self._waiting_entries = 0
         self._held = False
         self._held_at = 0.0
         """Time of the event loop at which the last pass began that held records back."""
@@ -184,6 +182,7 @@ class Journal:
         self._waiting.append(item)
         if self._config.group_wait_s:
             self._waiting_size += size
+            self._waiting_entries += record.count if isinstance(record, Run) else 1
             self._wake.set()
         elif not self._held:
             self._release()
@@ -232,15 +231,21 @@ class Journal:
             await self._wake.wait()
             deadline = trio.current_time() + self._config.group_wait_s
             with trio.move_on_at(deadline):
-                while self._waiting_size < GROUP_WAIT_SIZE:
+                while not self._is_group():
                     self._wake = trio.Event()
                     await self._wake.wait()
             self._wake = trio.Event()
             self._release()
 
+    def _is_group(self) -> bool:
+        """Return whether enough is waiting to begin a group before its time."""
+        most = self._config.group_entries
+        return self._waiting_size >= self._config.group_bytes or 0 < most <= self._waiting_entries
+
     def _release(self) -> None:
         assert self._lane is not None
-        items, self._waiting, self._waiting_size = self._waiting, [], 0
+        items, self._waiting = self._waiting, []
+        self._waiting_size = self._waiting_entries = 0
         if items:
             self._lane.put(JournalBatch(trio.current_time(), items))
 
