@@ -1,7 +1,7 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> journal checked -> storage opened -> journal replayed into it -> full flush
-           -> lastMark -> new journal file -> serve
+Start      lock -> cookies -> losses (limbo/) -> journal checked -> storage opened -> journal replayed into it
+           -> full flush -> lastMark -> new journal file -> ledgers into limbo after a loss -> serve
 Checkpoint every flush interval, and when the write cache is half full: checkpoints.py
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed
 
@@ -38,8 +38,10 @@ from bookie.journal.format import LogMark
 from bookie.journal.group_writer import OnDurable
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
+from bookie.limbo.epochs import Epochs
+from bookie.limbo.losses import Losses
 from bookie.reads import ReadLimit, ReadWorkers
-from bookie.recovery import Starts, plan, recover
+from bookie.recovery import Starts, recover
 from bookie.stats import BookieStats
 from bookie.timers import Timers
 from quire.metadata.ledgers import read_instance_id
@@ -351,12 +353,13 @@ class Bookie:
                 # From here on a start without the journal is refused, even if this run never completes a checkpoint.
                 await checkpoints.write_last_mark(index, journal.mark())
 
-    def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str) -> None:
+    def _start(self, nursery: trio.Nursery, metadata: MetadataStore, instance_id: str, epochs: Epochs) -> None:
         self.instance_id = instance_id
         nursery.start_soon(self._checkpoints.run, name="bookie checkpoints")
         jobs: dict[str, Callable[[], Awaitable[None]]] = {
             "timers": partial(self.timers.run, self.passes.end),
             "disks": self.disks.run,
+            "epochs": epochs.run,
             "garbage collection": partial(self.garbage.run, metadata, instance_id),
         }
         if self.mode.is_kept:
@@ -416,9 +419,10 @@ async def open_bookie(
     instance_id = await read_instance_id(metadata, config.ledgers_root)
     locks = await folders.lock(world, config)
     try:
-        await folders.check(world, config, metadata, instance_id)
+        losses = Losses(world, config, metadata, folders.current_folders(config))
+        await folders.check(world, config, metadata, instance_id, losses)
         await world.offload.run(partial(check_partitions, world.disk, config), name="partitions")
-        start = await plan(world, config)
+        start = await losses.plan()
         if disks is None:
             disks = DiskWatch(world, config)
             await world.offload.run(disks.make_room, name="disk room")
@@ -426,9 +430,10 @@ async def open_bookie(
         status = await status_at_start(world, config)
         bookie = Bookie(world, config, parts(world, config, disks), disks, status)
         await bookie._open(start)
+        await losses.settle(bookie.storage, partial(folders.stamp_again, world, config, instance_id))
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            bookie._start(nursery, metadata, instance_id)
+            bookie._start(nursery, metadata, instance_id, losses.epochs)
             try:
                 yield bookie
             except Exception as error:

@@ -8,6 +8,7 @@ from typing import Final
 from bookie.disks.config import DiskKeys
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
+from bookie.limbo.config import IntegrityKeys
 from bookie.settings.indexes import IndexKeys
 from bookie.settings.pressure import PressureKeys
 from bookie.settings.reads_and_flushes import ReadAndFlushKeys
@@ -89,7 +90,9 @@ def check_folders(config: BookieFolders) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookieConfig(BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys):
+class BookieConfig(
+    IntegrityKeys, BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys
+):
     """Configuration of one bookie. Field names carry the units."""
 
     host: str = "127.0.0.1"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from bookie.errors import CookieMismatchError
 from bookie.interleaved.index_files import has_index_files
@@ -33,6 +33,8 @@ from quire.world.doors import Disk, World
 log = get_logger(__name__)
 
 VERSION_FILE: Final = "VERSION"
+LIMBO_PENDING_FILE: Final = "limboPending"
+"""Note that ledgers are to be put into limbo: see limbo/losses.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,19 @@ class Found:
 
     cookie: Cookie | None
     has_data: bool
+
+
+class Losing(Protocol):
+    """The part of limbo.losses that the check of cookies uses."""
+
+    lacking: tuple[str, ...]
+    """Set by the check: folders without a cookie."""
+
+    async def may_lack(self) -> bool:
+        """Return whether folders without a cookie are used again, after what they held is declared lost."""
+
+    async def returns(self) -> bool:
+        """Return whether a bookie without any cookie has lost it: then its folders are stamped later."""
 
 
 class Stamp(Enum):
@@ -52,12 +67,18 @@ class Stamp(Enum):
 
 
 def must_stamp(
-    expected: Cookie, stored: Cookie | None, found: Mapping[str, Found], added: Collection[str] = ()
+    expected: Cookie,
+    stored: Cookie | None,
+    found: Mapping[str, Found],
+    added: Collection[str] = (),
+    *,
+    may_lack: bool = False,
 ) -> Stamp:
     """Decide whether this is a new bookie, a known one, or a known one with more ledger folders. Pure.
 
     `stored` is the cluster's copy, `found` what each folder has, and `added` the folders that may be new. Without
-    `added`, the folders must be those of the cookies. CookieMismatchError says what is wrong and what to do.
+    `added`, the folders must be those of the cookies; with `may_lack`, some may lack theirs. CookieMismatchError says
+    what is wrong and what to do.
     """
     if stored is None:
         for folder, there in found.items():
@@ -79,6 +100,8 @@ def must_stamp(
                 )
             if there.cookie is None:
                 continue
+        if there.cookie is None and may_lack and not expands:
+            continue
         if there.cookie is None:
             raise CookieMismatchError(_without_cookie(expected.bookie_id, folder, has_data=there.has_data))
         _same(expected, there.cookie, f"{folder}/{VERSION_FILE}", may_grow=expands)
@@ -103,7 +126,8 @@ def _without_cookie(bookie_id: str, folder: str, *, has_data: bool) -> str:
         )
     return (
         f"{folder} is empty: it was wiped, or is not mounted, but the cluster knows bookie {bookie_id}. "
-        f"Mount the right disk; or, if its data is lost, rebuild it: {rebuild_command(bookie_id)}"
+        f"Mount the right disk; or, if its data is lost, rebuild it: {rebuild_command(bookie_id)}; or start it with "
+        "dataIntegrityChecking=true and dataIntegrityStampMissingCookies=true"
     )
 
 
@@ -142,9 +166,9 @@ def _folders_of(cookie: Cookie, name: str) -> tuple[str, ...]:
 
 
 def _find(disk: Disk, folder: str) -> Found:
-    """Read a folder's cookie. Temporary files left by a crash do not count as data. Blocking."""
+    """Read a folder's cookie. Temporary files left by a crash, and the note of a loss, are no data. Blocking."""
     disk.make_dirs(folder)
-    names = [name for name in disk.names(folder) if not name.endswith(".tmp")]
+    names = [name for name in disk.names(folder) if not name.endswith(".tmp") and name != LIMBO_PENDING_FILE]
     cookie: Cookie | None = None
     if VERSION_FILE in names:
         try:
@@ -179,6 +203,7 @@ async def check_cookies(
     *,
     ledgers_root: str,
     may_expand: bool = False,
+    losing: Losing | None = None,
 ) -> None:
     """Check that the folders belong to this bookie; stamp them if it is new, or if ledger folders were added.
 
@@ -189,19 +214,28 @@ async def check_cookies(
     known = None if stored is None else stored.value
     names = added_folders(expected, known) if may_expand else ()
     added = [folder for folder, name in folders.items() if name in names]
-    stamp = must_stamp(expected, known, found, added)
-    if stamp is Stamp.NONE:
+    may_lack = losing is not None and await losing.may_lack()
+    wanted = must_stamp(expected, known, found, added, may_lack=may_lack)
+    if losing is not None and known is not None:
+        losing.lacking = tuple(each for each, there in found.items() if there.cookie is None and each not in added)
+    if wanted is Stamp.NONE:
         return
-    data = encode_cookie(expected)
-
-    def write() -> None:
-        for folder in (*added, *(each for each in folders if each not in added)):
-            world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
-
-    await world.offload.run(write, name="cookies")
+    if wanted is not Stamp.NEW or losing is None or not await losing.returns():
+        await stamp(world, expected, (*added, *(each for each in folders if each not in added)))
     try:
         await write_cookie(metadata, expected, None if stored is None else stored.version, root=ledgers_root)
     except (NodeExistsError, BadVersionError) as error:
         raise CookieMismatchError(f"another bookie {expected.bookie_id} is being started") from error
-    if stamp is Stamp.AGAIN:
+    if wanted is Stamp.AGAIN:
         log.info("ledger directories added", bookie=expected.bookie_id, folders=", ".join(added))
+
+
+async def stamp(world: World, expected: Cookie, folders: Sequence[str]) -> None:
+    """Write the cookie to the folders, in this order. OSError."""
+    data = encode_cookie(expected)
+
+    def write() -> None:
+        for folder in folders:
+            world.disk.write_atomic(f"{folder}/{VERSION_FILE}", data)
+
+    await world.offload.run(write, name="cookies")

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Final
 
 from bookie.config import BookieConfig
-from bookie.cookie import check_cookies, check_storage
+from bookie.cookie import Losing, check_cookies, check_storage, stamp
 from bookie.errors import DirectoryInUseError
+from bookie.limbo.boot import boot_id
 from quire.metadata.bookies import Cookie
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -49,7 +50,14 @@ async def lock(world: World, config: BookieConfig) -> list[DiskLock]:
     return await world.offload.run(job, name="bookie lock")
 
 
-async def check(world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str) -> None:
+def current_folders(config: BookieConfig) -> tuple[str, ...]:
+    """Return the folders that carry a cookie."""
+    return tuple(f"{folder}/current" for folder in directories_of(config))
+
+
+async def check(
+    world: World, config: BookieConfig, metadata: MetadataStore, instance_id: str, losing: Losing | None = None
+) -> None:
     """Check that the folders belong to this bookie; stamp them if it is new.
 
     CookieMismatchError, MetadataError, OSError.
@@ -64,9 +72,15 @@ async def check(world: World, config: BookieConfig, metadata: MetadataStore, ins
         {f"{folder}/current": name for folder, name in zip(folders, names, strict=True)},
         ledgers_root=config.ledgers_root,
         may_expand=config.allow_storage_expansion,
+        losing=losing,
     )
     storage = partial(check_storage, world.disk, config.indexes)
     await world.offload.run(storage, name="storage kind")
+
+
+async def stamp_again(world: World, config: BookieConfig, instance_id: str) -> None:
+    """Write the cookie to all folders, of which some lack it. OSError."""
+    await stamp(world, cookie_of(config, instance_id), current_folders(config))
 
 
 def cookie_of(config: BookieConfig, instance_id: str) -> Cookie:
@@ -93,7 +107,7 @@ async def mark_dirty(world: World, config: BookieConfig) -> None:
             path = f"{folder}/current/{DIRTY_FILE}"
             if world.disk.exists(path):
                 log.info("the bookie was not shut down cleanly", file=path)
-            world.disk.write_atomic(path, b"")
+            world.disk.write_atomic(path, boot_id(world.disk))
 
     await world.offload.run(job, name="dirty")
 

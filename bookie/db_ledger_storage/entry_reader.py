@@ -187,19 +187,35 @@ class EntryReader:
         raise NoEntryError(f"entry {entry_id} of ledger {ledger_id} is not here")
 
     def last_entry_id(self, ledger_id: int) -> int:
-        """Return the highest entry id of the ledger stored here. NoLedgerError, NoEntryError. Blocking."""
+        """Return the highest entry id of the ledger stored here. NoLedgerError, NoEntryError. Blocking.
+
+        LedgerInLimboError for any ledger in limbo: there may have been a higher one.
+        """
+        if self._is_limbo(ledger_id):
+            self._raise_absent(ledger_id, -1)
         last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
         if last < 0:
             self._raise_absent(ledger_id, last)
         return last
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """Return every entry id of the ledger stored here, ascending. NoLedgerError. Blocking."""
-        if ledger_id not in self._ledgers:
-            self._raise_absent(ledger_id, 0)
+        """Return every entry id of the ledger stored here, ascending. NoLedgerError, LedgerInLimboError. Blocking."""
+        if ledger_id not in self._ledgers or self._is_limbo(ledger_id):
+            self._raise_absent(ledger_id, 0)  # a list says what is absent, too
+        return merge_ranges(*self.ranges(ledger_id))
+
+    def ranges(self, ledger_id: int) -> tuple[Iterable[tuple[int, int]], Iterable[tuple[int, int]]]:
+        """Return what is stored here of the ledger as ranges (first, last): cached ones, and those of the index.
+
+        Both ascend, and may overlap. Blocking.
+        """
         # Read the caches first: a flush that ends in the meantime has put its rows into the index by then.
         cached = self._cache.ranges(ledger_id)
-        return merge_ranges(cached, self._locations.ranges(ledger_id))
+        return cached, self._locations.ranges(ledger_id)
+
+    def _is_limbo(self, ledger_id: int) -> bool:
+        state = self._ledgers.get(ledger_id)
+        return state is not None and state.limbo
 
 
 def merge_ranges(*ranges: Iterable[tuple[int, int]]) -> Iterator[int]:

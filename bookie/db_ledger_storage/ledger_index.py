@@ -169,6 +169,17 @@ class LedgerIndex:
     def set_explicit_lac(self, ledger_id: int, package: bytes) -> None:
         self._put(ledger_id, replace(self._known(ledger_id), explicit_lac=package))
 
+    def set_limbo(self, ledger_id: int, key: bytes) -> None:
+        """Put the ledger into limbo and fence it; makes an unknown ledger known. `key`: used if none is known."""
+        state = self._known(ledger_id)
+        self._put(ledger_id, replace(state, master_key=state.master_key or key, fenced=True, limbo=True))
+
+    def clear_limbo(self, ledger_id: int) -> None:
+        """End the limbo of the ledger; no effect if it is unknown."""
+        state = self._states.get(ledger_id)
+        if state is not None:
+            self._put(ledger_id, replace(state, limbo=False))
+
     def take_dirty(self) -> list[tuple[int, LedgerRow]]:
         """Return the changes since the last call. The caller writes them, or returns them with `mark_dirty`."""
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]

@@ -26,6 +26,7 @@ from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
+from bookie.db_ledger_storage.limbo_rows import LimboRows
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
@@ -72,8 +73,9 @@ class DbLedgerStorage(OneOfSeveral):
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
+        self.limbo: LimboRows
         self.reader: EntryReader
-        """From `open` on."""
+        """From `open` on, as `limbo`."""
         self._is_new = True
         """True if the indexes may be created; otherwise they must exist."""
         self._removal = LedgerRemoval()
@@ -128,6 +130,7 @@ class DbLedgerStorage(OneOfSeveral):
         try:
             self._prepare_upkeep()
             self._ledgers.load()
+            self.limbo = LimboRows(self._ledgers, ledger_rows)
         except BaseException:
             self._close()
             raise

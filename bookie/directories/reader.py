@@ -5,7 +5,7 @@ A ledger that has data in several (routes.py) is read from the others where its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
@@ -13,7 +13,7 @@ from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
-from bookie.errors import NoEntryError, NoLedgerError
+from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError
 from quire.wire.bookkeeper.entry import Buffer
 
 
@@ -44,7 +44,7 @@ class SpreadReader:
         own, *others = self._readers(ledger_id)
         try:
             return own.read_entry(ledger_id, entry_id)
-        except NoEntryError:
+        except (NoEntryError, LedgerInLimboError):
             for each in others:
                 try:
                     return each.read_entry(ledger_id, entry_id)
@@ -57,7 +57,7 @@ class SpreadReader:
         own, *others = self._readers(ledger_id)
         try:
             return own.read_run(ledger_id, first, count_max, size_max)
-        except NoEntryError:
+        except (NoEntryError, LedgerInLimboError):
             for each in others:
                 try:
                     return each.read_run(ledger_id, first, count_max, size_max)
@@ -94,6 +94,10 @@ class SpreadReader:
             except NoLedgerError:
                 continue
         return (entry_id for entry_id, _ in groupby(merge(ids, *rest)))
+
+    def ranges(self, ledger_id: int) -> tuple[Iterable[tuple[int, int]], ...]:
+        """As `EntryReader.ranges`. Blocking."""
+        return tuple(found for each in self._readers(ledger_id) for found in each.ranges(ledger_id))
 
     def _readers(self, ledger_id: int) -> list[EntryReader]:
         """Return the reader of the ledger's directory, then those of the others that have a part of it."""

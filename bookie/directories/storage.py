@@ -16,6 +16,7 @@ from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.db_ledger_storage.options import StorageStats
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import DirectoryHealth
+from bookie.directories.limbo import SpreadLimbo
 from bookie.directories.reader import SpreadReader
 from bookie.directories.routes import Routes
 from bookie.requests import lac_of_package
@@ -35,6 +36,7 @@ class SpreadStorage:
         self.routes = routes
         self.health = health
         self.reader = SpreadReader(self.directories, routes, health)
+        self.limbo = SpreadLimbo(self.directories, routes)
         self.held_ledgers = _HeldLedgers(self)
 
     # --- life
@@ -80,6 +82,8 @@ class SpreadStorage:
                 own.set_master_key(ledger_id, row.master_key)
             if row.fenced:
                 own.set_fenced(ledger_id)
+            if row.limbo:
+                own.limbo.put(ledger_id, row.master_key)
             known = own.explicit_lac(ledger_id)
             if row.explicit_lac is not None and (
                 known is None or lac_of_package(row.explicit_lac) > lac_of_package(known)

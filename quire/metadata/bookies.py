@@ -10,6 +10,7 @@ Source: BookKeeper's ZKRegistrationManager, BookieServiceInfoUtils.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 import trio
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from quire.metadata import paths
 from quire.metadata.cookies import Cookie, decode_cookie, encode_cookie
-from quire.metadata.errors import InvalidPathError, MalformedMetadataError
+from quire.metadata.errors import InvalidPathError, MalformedMetadataError, NoNodeError
 from quire.metadata.local import ephemerals
 from quire.metadata.store import ANY_VERSION, MetadataStore, Versioned
 from quire.wire.bookkeeper.DataFormats_pb2 import BookieServiceInfoFormat
@@ -224,8 +225,19 @@ async def write_cookie(store: MetadataStore, cookie: Cookie, version: int | None
 async def delete_cookie(
     store: MetadataStore, bookie_id: str, version: int = ANY_VERSION, *, root: str = "/ledgers"
 ) -> None:
-    """Delete a cookie. BadVersionError, NoNodeError."""
+    """Delete a cookie, and the epoch of the bookie's folders. BadVersionError, NoNodeError."""
     await store.delete(_cookie_path(root, bookie_id), version)
+    with suppress(NoNodeError):
+        await store.delete(epoch_path(root, bookie_id))
+
+
+def epoch_path(root: str, bookie_id: str) -> str:
+    """Return the path of the cluster's copy of the epoch of a bookie's folders.
+
+    >>> epoch_path("/ledgers", "b1:3181")
+    '/ledgers/epochs/b1:3181'
+    """
+    return paths.join(root, f"epochs/{bookie_id}")
 
 
 def registration_path(bookie_id: str, *, read_only: bool = False, root: str = "/ledgers") -> str:

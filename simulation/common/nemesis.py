@@ -14,10 +14,9 @@ from typing import Protocol
 
 import trio
 
-from quire.metadata.local.memory import MemoryStore
 from quire.world.doors import World
 from simulation.common.nodes import BookieNode, Cluster, Node
-from simulation.machines.damage import Contents, bookie_contents, trial
+from simulation.machines.damage import Contents, SeenStore, bookie_contents, trial
 
 FULL_DISK_ERRORS = ("no room", "checkpoint failed", "last checkpoint failed", "journal group not written")
 """Expected ERROR texts in the log."""
@@ -203,7 +202,7 @@ class Nemesis:
         """Start copies of a killed bookie, one of them damaged. Raises ViolationError."""
 
         async def opening(world: World, wanted: Contents | None) -> Contents:
-            return await bookie_contents(world, node.config, MemoryStore(self.story.tree), wanted)
+            return await bookie_contents(world, node.config, SeenStore(self.story.tree), wanted)
 
         outcome = await trial(self.story.universe, node.host, opening, self._trials)
         self.story.tell(node.name, "Trial", outcome=outcome)

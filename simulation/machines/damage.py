@@ -11,7 +11,7 @@ NoSilentLoss: checked by `trial`. Bytes behind the synced part according to the 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,7 +23,8 @@ from bookie.errors import BookieError, NoEntryError, NoLedgerError, StorageDamag
 from bookie.journal.format import file_name
 from bookie.journal.seal import SEAL_FILE, decode_seal
 from quire.metadata.errors import MetadataError
-from quire.metadata.store import MetadataStore
+from quire.metadata.local.memory import MemoryStore
+from quire.metadata.store import MetadataStore, Op
 from quire.servers.errors import DataDirectoryError
 from quire.world.doors import World
 from simulation.common.checkers import ViolationError
@@ -43,6 +44,16 @@ class Contents:
     entries: dict[tuple[int, int], object] = field(default_factory=dict)
     fenced: dict[int, bool] = field(default_factory=dict)
     nodes: dict[str, bytes] = field(default_factory=dict)
+
+
+class SeenStore(MemoryStore):
+    """Session of a copy of a host, which leaves no trace in the cluster of the host: its writes have no effect."""
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        return [op.path for op in ops]
+
+    async def put(self, path: str, value: bytes, version: int) -> int:
+        return 0
 
 
 Opening = Callable[[World, "Contents | None"], Awaitable[Contents]]

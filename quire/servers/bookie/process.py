@@ -36,10 +36,12 @@ from quire.metadata.errors import (
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
+from quire.servers import logging_setup
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
 from quire.servers.exit_codes import BOOKIE_EXCEPTION, INVALID_CONF, SERVER_EXCEPTION, ZK_EXPIRED, ZK_REG_FAIL
@@ -152,8 +154,9 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
+    conf: Path | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `conf`: its file.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -176,6 +179,7 @@ async def serve(
         expired = SessionExpiredError("the ZooKeeper session has expired: restart the bookie")
         nursery.start_soon(end_when, metadata.expired, expired, name="metadata expired")
         counts = ConnectionCounts()
+        jobs = PeerJobs(world, bookie, metadata, config, conf)
         http: tuple[str, int] | None = None
         endpoints: tuple[Endpoint, ...] = ()
         offered = await _offered(world, config.tls)
@@ -183,7 +187,9 @@ async def serve(
             from quire.servers.bookie.web_ports import serve_web_ports
 
             certified = None if offered is None else offered.side
-            http = await serve_web_ports(world, bookie, metadata, config, counts, certified, nursery=nursery, stop=stop)
+            http = await serve_web_ports(
+                world, bookie, metadata, config, counts, certified, jobs, nursery=nursery, stop=stop
+            )
         if http is not None:
             endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
         serving = partial(
@@ -202,6 +208,7 @@ async def serve(
         async with trio.open_nursery() as outer:
             with naming("bookiePort", bind, config.bookie.port):
                 address = await outer.start(_registered, serving, name="bookie")
+            outer.start_soon(jobs.run, stop, name="bookie peer jobs")
             if beside is not None:
                 outer.start_soon(beside, stop, name="beside the bookie")
             ready(Ready(config, address, http))
@@ -252,7 +259,11 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
+    try:
+        logging_setup.configure(log_level, levels, world.clock.wall_ms)
+    except ConfigError as error:
+        print(f"quire bookie: {error}", file=sys.stderr)
+        return INVALID_CONF
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)
@@ -263,7 +274,7 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(world, config, store, ready=announce, stop=stop, beside=beside)
+            await serve(world, config, store, ready=announce, stop=stop, beside=beside, conf=conf)
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"

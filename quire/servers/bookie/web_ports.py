@@ -7,11 +7,13 @@ from functools import partial
 import trio
 
 from bookie.bookie import Bookie
+from bookie.integrity.metrics import register_integrity
 from bookie.metrics import register
 from bookie.sanity import SanityWatch
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import naming
 from quire.servers.bookie.config import BookieServerConfig
+from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.web import web_app
 from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_metrics_app, serve_web
@@ -28,6 +30,7 @@ async def serve_web_ports(
     config: BookieServerConfig,
     counts: ConnectionCounts,
     certified: Certified | None,
+    jobs: PeerJobs,
     *,
     nursery: trio.Nursery,
     stop: trio.Event,
@@ -39,7 +42,7 @@ async def serve_web_ports(
     side = await config.http.side(world) if config.http.enabled else None
     metrics = None
     if config.metrics.served:
-        metrics = bookie_metrics(bookie, counts, config)
+        metrics = bookie_metrics(bookie, counts, config, jobs)
         register_machine(metrics, {"bookiePort": certified, "httpServerPort": side})
         watch_loop(metrics)
         if config.metrics.sanity:
@@ -51,7 +54,7 @@ async def serve_web_ports(
             )
             nursery.start_soon(watch.run, name="bookie sanity")
     if config.http.enabled:
-        app = web_app(bookie, metadata, config, nursery, metrics)
+        app = web_app(bookie, metadata, config, nursery, metrics, jobs)
         web = partial(serve_web, app, config.http.host, config.http.port, stop=stop, tls=side)
         with naming("httpServerPort", config.http.host, config.http.port):
             _, port = await nursery.start(web, name="web")
@@ -64,8 +67,9 @@ async def serve_web_ports(
     return None
 
 
-def bookie_metrics(bookie: Bookie, counts: ConnectionCounts, config: BookieServerConfig) -> Metrics:
+def bookie_metrics(bookie: Bookie, counts: ConnectionCounts, config: BookieServerConfig, jobs: PeerJobs) -> Metrics:
     """Return the metrics of the bookie itself."""
     metrics = Metrics(window_s=config.metrics.window_s)
     register(metrics, bookie, counts)
+    register_integrity(metrics, bookie, jobs.integrity.progress)
     return metrics

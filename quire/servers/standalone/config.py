@@ -107,5 +107,9 @@ STANDALONE: Final = Process(
         "maxAddsInProgressLimit": None,
         "maxReadsInProgressLimit": None,
         "maxPendingAddRequestsPerThread": None,
+        # No other bookie to copy from.
+        "dataIntegrityChecking": None,
+        "dataIntegrityStampMissingCookies": None,
+        "quireDataIntegrityRateMb": None,
     },
 )

@@ -129,12 +129,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "sortedLedgerStorageEnabled": refused(
         is_false, "the storage is DbLedgerStorage's, and no other is written; remove the key"
     ),
-    "dataIntegrityChecking": refused(
-        is_true,
-        "a wiped bookie is not filled up by itself; set it to false, and use replace-disk, which has its ledgers "
-        "copied from the others",
-    ),
-    "dataIntegrityStampMissingCookies": refused(is_true, "see dataIntegrityChecking; set it to false"),
     "disableServerSocketBind": refused(
         is_true, "clients are in other processes; set it to false, or use `quire standalone`"
     ),

@@ -19,7 +19,7 @@ from bookie.errors import JournalDamagedError, StorageDamagedError
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.world.damage import DamagedError
 from quire.world.doors import World
-from simulation.machines.damage import Contents, bookie_contents, trial
+from simulation.machines.damage import Contents, SeenStore, bookie_contents, trial
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, on_host
 from tests.support.effort import effort
@@ -56,7 +56,7 @@ async def test_whatever_is_damaged_nothing_acknowledged_is_called_absent(clean, 
     host = await killed(universe, tree, clean=clean)
 
     async def opening(world: World, wanted: Contents | None) -> Contents:
-        return await bookie_contents(world, CONFIG, MemoryStore(tree), wanted)
+        return await bookie_contents(world, CONFIG, SeenStore(tree), wanted)
 
     rng = random.Random(1)
     for _ in range(effort(quick=60, full=150)):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from quire.cli.shell.metadata.bookies import size_text
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, register
+from tests.support.waiting import until
 from tests.unit.cli.shell.build import with_bookies
 
 pytestmark = pytest.mark.seeded
@@ -13,6 +16,8 @@ pytestmark = pytest.mark.seeded
 
 async def test_every_bookie_tells_its_sizes_and_who_does_not_is_named() -> None:
     async with with_bookies(count=2) as cluster:
+        for name in cluster.bookies:  # both are on one disk
+            await until(partial(cluster.world.disk.exists, f"/{name}/ledgers/reserve"))
         gone = BookieServiceInfo(endpoints=(Endpoint(host="127.0.0.1", port=1),))
         await register(cluster.store(), "b3", gone)
         ran = await cluster.run("bookieinfo", "--json")

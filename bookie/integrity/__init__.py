@@ -1,0 +1,1 @@
+"""Data integrity: what a bookie lost is copied back from the other members of its ledgers."""
