@@ -155,8 +155,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
     placement_policy: str = conf_key(
         "ensemblePlacementPolicy",
         "rack-aware",
-        doc="Policy that chooses bookies for copies: rack-aware, region-aware, zone-aware, random, the original's class "
-        "name, or module:Class.",
+        doc="Policy that chooses bookies for copies: rack-aware, region-aware, zone-aware, random, the original's "
+        "class name, or module:Class.",
     )
     min_racks_per_write_quorum: int = conf_key(
         "minNumRacksPerWriteQuorum", 2, minimum=1, doc="Minimum number of racks for the copies of an entry."

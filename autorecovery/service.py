@@ -164,6 +164,4 @@ def open_repair_client(
     )
     settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
     watcher = WatcherConfig(weights_interval_s=config.weights_interval_s, weights_retry_s=config.weights_retry_s)
-    return open_client_on(
-        world, metadata, settings, root=root, watcher=watcher, tls=tls, credentials=credentials
-    )
+    return open_client_on(world, metadata, settings, root=root, watcher=watcher, tls=tls, credentials=credentials)

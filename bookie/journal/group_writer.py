@@ -131,9 +131,7 @@ class GroupWriter:
         OSError: nothing has changed. JournalFailedError: the seal may not have recorded it.
         """
         direct = self._config.sync and self._config.remove_from_page_cache
-        begun = begin_file(
-            self._disk, self._directory, file_id, previous, direct=direct, reuse=self._config.reuse
-        )
+        begun = begin_file(self._disk, self._directory, file_id, previous, direct=direct, reuse=self._config.reuse)
         if self._file is not None:
             if self._stale_end > self._position:
                 self._cut_tail(self._file)

@@ -303,8 +303,8 @@ class Journal:
         self._writer.economizes = on
 
     async def checkpoint_complete(self, mark: LogMark) -> None:
-        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them, and one that is
-        to be reused. OSError.
+        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them, and one to be
+        reused. OSError.
         """
 
         def delete() -> None:

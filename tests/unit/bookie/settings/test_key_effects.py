@@ -60,9 +60,7 @@ async def test_a_group_of_the_journal_waits_until_it_is_large_enough(keys: dict[
 
 @pytest.mark.parametrize("reuses", [True, False])
 async def test_journal_files_are_written_again_if_that_is_wanted(reuses: bool) -> None:
-    config = replace(
-        CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0, journal_backups_max=0, journal_reuse=reuses
-    )
+    config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0, journal_backups_max=0, journal_reuse=reuses)
     async with with_bookie(config=config) as bookie:
         client = Client(bookie)
         seen: set[str] = set()
