@@ -92,6 +92,7 @@ def test_a_replacement_keeps_the_zones_and_falls_back_to_the_minimum() -> None:
     for seed in range(20):
         policy = policy_of(cluster, seed)
         assert policy.replace_bookie(3, 3, 2, ids[:3], {2: ids[2]}) == (ids[0], ids[1], ids[3])
+        assert policy.replace_bookie(3, 3, 2, ids[:3], {0: ids[0]}) == (ids[4], ids[1], ids[2])
         # Zone 3 is lost. The other one of z2 is in the same upgrade domain.
         assert policy.replace_bookie(3, 3, 2, ids[:3], {2: ids[2]}, exclude=[ids[3]]) == (ids[0], ids[1], ids[4])
         with pytest.raises(NotEnoughBookiesError):
