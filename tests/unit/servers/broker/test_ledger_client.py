@@ -9,7 +9,12 @@ from quire.servers.broker.ledger_client import LedgerClientKeys
 
 @pytest.mark.parametrize(
     ("region", "rack", "policy"),
-    [(True, True, "region-aware"), (True, False, "region-aware"), (False, True, "rack-aware"), (False, False, "random")],
+    [
+        (True, True, "region-aware"),
+        (True, False, "region-aware"),
+        (False, True, "rack-aware"),
+        (False, False, "random"),
+    ],
 )
 def test_regions_count_before_racks(region: bool, rack: bool, policy: str) -> None:
     assert LedgerClientKeys(region_aware=region, rack_aware=rack).client.placement.policy == policy
