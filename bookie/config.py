@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bookie.disks.config import DiskKeys
+from bookie.entry_log_config import EntryLogConfig
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.limbo.config import IntegrityKeys
@@ -91,7 +92,15 @@ def check_folders(config: BookieFolders) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(
-    IntegrityKeys, BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys
+    IntegrityKeys,
+    BookieFolders,
+    EntryLogConfig,
+    DiskKeys,
+    GcConfig,
+    SocketKeys,
+    PressureKeys,
+    IndexKeys,
+    ReadAndFlushKeys,
 ):
     """Configuration of one bookie. Field names carry the units."""
 

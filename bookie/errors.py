@@ -32,6 +32,19 @@ class LedgerInLimboError(BookieError):
     """
 
 
+class LedgersUnsortedError(BookieError):
+    """The metadata lists ledgers in another order than that of their ids, so missing ones cannot be found.
+
+    Final: nothing is collected. The store, or something that wrote to it, is faulty.
+    """
+
+
+class PeersUnavailableError(BookieError):
+    """The other bookies cannot be asked for their copies. Passing: the next search asks again."""
+
+    passing = True
+
+
 class WriteCacheFullError(BookieError):
     """Entries arrive faster than the disk stores them. Passing: try again later."""
 

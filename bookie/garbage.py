@@ -12,9 +12,11 @@ from typing import Final, Protocol, runtime_checkable
 
 import trio
 
+from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import CookieMismatchError
+from bookie.gc.limited_store import LimitedStore
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, Random, read_instance_id, read_layout
@@ -33,28 +35,30 @@ class _Lagging(Protocol):
         """Wait so that later reads see everything written before this call."""
 
 
+async def ledgers_of(
+    metadata: MetadataStore, *, root: str, instance_id: str, rng: Random, throttle: CopyThrottle
+) -> LedgerManager:
+    """Return the cluster's ledgers, as new as now. CookieMismatchError, MetadataError."""
+    if isinstance(metadata, _Lagging):
+        await metadata.sync()
+    store = LimitedStore(metadata, throttle)
+    # The metadata of another cluster, an empty store or another layout would make every ledger look deleted.
+    if await read_instance_id(store, root) != instance_id:
+        raise CookieMismatchError(f"the metadata store is not that of cluster {instance_id}: nothing is collected")
+    layout = await read_layout(store, root)
+    return LedgerManager(store, ids=SequenceLedgerIds(store, root), rng=rng, root=root, layout=layout)
+
+
 async def collect_garbage(
     storage: DbLedgerStorage,
-    metadata: MetadataStore,
+    manager: Callable[[], Awaitable[LedgerManager]],
     *,
-    root: str,
-    instance_id: str,
-    rng: Random,
     settle: Callable[[], Awaitable[None]],
 ) -> Collected:
-    """Delete data of deleted ledgers; `settle` makes a checkpoint.
+    """Delete data of deleted ledgers; `manager` calls `ledgers_of`, and `settle` makes a checkpoint.
 
     MetadataError, OSError, BookieError: nothing or only a part was deleted.
     """
-
-    async def manager() -> LedgerManager:
-        if isinstance(metadata, _Lagging):
-            await metadata.sync()
-        # The metadata of another cluster, an empty store or another layout would make every ledger look deleted.
-        if await read_instance_id(metadata, root) != instance_id:
-            raise CookieMismatchError(f"the metadata store is not that of cluster {instance_id}: nothing is collected")
-        layout = await read_layout(metadata, root)
-        return LedgerManager(metadata, ids=SequenceLedgerIds(metadata, root), rng=rng, root=root, layout=layout)
 
     async def live_ledgers() -> AsyncIterator[int]:
         async for ledger_id in (await manager()).ledger_ids():

@@ -22,6 +22,27 @@ class GcConfig:
         unit=MS,
         doc="Time between two garbage collections of entry logs, in milliseconds.",
     )
+    metadata_rate: int = conf_key(
+        "gcMetadataOpRateLimit",
+        1000,
+        minimum=0,
+        doc="Requests to the metadata store that garbage collection makes per second. 0: no bound.",
+    )
+    overreplicated_wait_ms: int = conf_key(
+        "gcOverreplicatedLedgerWaitTime",
+        86_400_000,
+        unit=MS,
+        doc="Time between two searches for ledgers that other bookies have by now, in milliseconds. Such a ledger is "
+        "deleted if each of its entries here is read, whole, from all bookies that should have it. 0 or less: they "
+        "stay.",
+    )
+    overreplicated_at_once: int = conf_key(
+        "gcOverreplicatedLedgerMaxConcurrentRequests",
+        1000,
+        minimum=1,
+        maximum=100_000,
+        doc="Ledgers that such a search checks at the same time.",
+    )
     minor_threshold: float = conf_key(
         "minorCompactionThreshold",
         0.2,
@@ -84,6 +105,12 @@ class GcConfig:
         100_000,
         minimum=1,
         doc="Entries that a compaction copies before it syncs them and changes the index.",
+    )
+    transactional: bool = conf_key(
+        "useTransactionalCompaction",
+        False,
+        doc="true: the copies of an entry log have a log of their own, which counts only when it is whole. false: "
+        "those of several share one, and the index is changed as they are made.",
     )
     target_log_size: bool = conf_key(
         "useTargetEntryLogSizeForGc",
@@ -155,4 +182,5 @@ class GcConfig:
             by_bytes=self.throttle_by_bytes,
             outstanding_max=self.compaction_outstanding_max,
             target_size=log_size_max if self.target_log_size else 0,
+            whole=self.transactional,
         )

@@ -39,7 +39,7 @@ class Starts(NamedTuple):
     """Facts that a start depends on: `plans` for each journal, `served` and `sealed` for each ledger directory.
 
     `served`: the folders were in use before, so the indexes must exist; `sealed`: they were used by a version that
-    keeps a seal. `skips`: a damaged part of a journal is left out.
+    keeps a seal. `skips`: a damaged part of a journal is left out; only `plan` finds out.
     """
 
     plans: tuple[ReplayPlan, ...]
@@ -78,10 +78,13 @@ async def plan(world: World, config: BookieConfig) -> Starts:
 def check_journals(disk: Disk, config: BookieConfig) -> Starts:
     """As `plan`. Blocking."""
     starts = read_plans(disk, config)
+    skips = False
     for journal, found in enumerate(starts.plans):
-        for _ in _replay(disk, config, journal, found, quiet=True).batches():
+        replay = _replay(disk, config, journal, found, quiet=True)
+        for _ in replay.batches():
             pass
-    return starts
+        skips = skips or bool(replay.given_up)
+    return starts._replace(skips=skips)
 
 
 def read_plans(disk: Disk, config: BookieConfig) -> Starts:
@@ -89,7 +92,7 @@ def read_plans(disk: Disk, config: BookieConfig) -> Starts:
     plans: list[ReplayPlan] = []
     directories = range(len(config.ledger_directories))
     served, sealed = [False] * len(directories), [False] * len(directories)
-    has_journal = skips = False
+    has_journal = False
     for journal, folder in enumerate(config.journal_directories):
         marks: list[LogMark | None] = []
         seals: list[Sealed] = []
@@ -112,13 +115,9 @@ def read_plans(disk: Disk, config: BookieConfig) -> Starts:
         )
         plans.append(found)
         has_journal = has_journal or bool(journal_ids(disk, current))
-        replay = _replay(disk, config, journal, found, quiet=True)
-        for _ in replay.batches():
-            pass
-        skips = skips or bool(replay.given_up)
     if has_journal and not any(served):
         served = [True] * len(served)
-    return Starts(tuple(plans), tuple(served), tuple(sealed), skips)
+    return Starts(tuple(plans), tuple(served), tuple(sealed))
 
 
 def _read_mark(disk: Disk, path: str) -> LogMark | None:

@@ -219,6 +219,24 @@ class UnderreplicatedLedgers:
         await ephemerals.drop(self._store, path)
         return None
 
+    async def lock_unmarked(self, ledger_id: int) -> bool:
+        """Lock a ledger that has no mark; return False if it has one, or another process holds it. See `unlock`."""
+        path = self._tree.lock_path(ledger_id)
+        if await self._tree.mark(ledger_id) is not None:
+            return False
+        try:
+            await self._store.create(path, form.encode_owner(self._owner), kind=Kind.EPHEMERAL, make_parents=True)
+        except NodeExistsError:
+            return False
+        if await self._tree.mark(ledger_id) is None:
+            return True
+        await self.unlock(ledger_id)
+        return False
+
+    async def unlock(self, ledger_id: int) -> None:
+        """Release what `lock_unmarked` locked; no effect if the lock was lost."""
+        await ephemerals.drop(self._store, self._tree.lock_path(ledger_id))
+
     async def wait_for_work(self, skip: Collection[int] = ()) -> None:
         """Wait until there is a marked, unlocked ledger not in `skip`; another worker may still lock it first."""
         await self._tree.wait_for_work(skip)

@@ -23,9 +23,10 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_name,
 )
 from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read_ledgers_map
-from bookie.db_ledger_storage.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
+from bookie.db_ledger_storage.log_writing.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
+from bookie.db_ledger_storage.log_writing.page_window import PageWindow
 from bookie.db_ledger_storage.open_logs import OpenLogs
-from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageFailedError
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
@@ -43,7 +44,7 @@ class EntryLogs:
 
     `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
     does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
-    kernel decides.
+    kernel decides. `ledger_logs`: flushes write a log for each ledger.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class EntryLogs:
         size_max: int = 1 << 30,
         sync_every: int = 32 << 20,
         page_cache: int = 0,
+        ledger_logs: LedgerLogOptions | None = None,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -65,10 +67,20 @@ class EntryLogs:
         self.contents = LogContents(disk, directory)
         self.readers = OpenLogs(disk, directory)
         self._ends: dict[int, int] = {}
+        self.held: set[int] = set()
+        """Logs that are neither compacted nor deleted now: see compaction/whole_files.py."""
         self.before_create: Callable[[int], None] = lambda log_id: None
         """Called with the id of each log before its file is created."""
+        self._open: dict[int, OpenLog] = {}
+        """Logs that are being written."""
+        self._ahead: OpenLog | None = None
+        """The next log, made ahead."""
         self._writers: list[LogWriter] = []
         self._flushed = self.writer(self.create, self._forget)
+        self.ledger_stats = LedgerLogStats()
+        self.ledger_logs = None
+        if ledger_logs is not None:
+            self.ledger_logs = LedgerLogs(ledger_logs, self.create, self._ledger_writer, self.ledger_stats)
 
     # ---------------------------------------------------------------------------------------------------- life
 
@@ -91,6 +103,11 @@ class EntryLogs:
         try:
             for writer in self._writers:
                 writer.close()
+            if self.ledger_logs is not None:
+                self.ledger_logs.close()
+            if self._ahead is not None:
+                self._ahead.file.close()
+                self._disk.unlink(self._path(log_name(self._ahead.log_id)))
         finally:
             self.readers.close()
 
@@ -102,9 +119,17 @@ class EntryLogs:
         """Id of the log that flushes write, -1 if there is none."""
         return self._flushed.log_id
 
+    def ids(self) -> list[int]:
+        """Return all logs."""
+        return list(self._log_ids)
+
+    def adopt(self, log_id: int) -> None:
+        """Take in a log that was created with a suffix and has its own name now."""
+        self._log_ids[log_id] = None
+
     def inactive_ids(self) -> list[int]:
-        """Return all logs that are not written, sorted."""
-        written = {writer.log_id for writer in self._writers}
+        """Return all logs that are not written and not held, sorted."""
+        written = self.held.union(list(self._open))
         return sorted(log_id for log_id in list(self._log_ids) if log_id not in written)
 
     # --------------------------------------------------------------------------------------------------- write
@@ -114,18 +139,30 @@ class EntryLogs:
 
         OSError: none of them counts; the same call may be tried again.
         """
+        if self.ledger_logs is not None:
+            return self.ledger_logs.append(runs)
         return self._flushed.append(runs)
 
     def end_active(self) -> None:
         """Stop writing the active log, unless it is small, so that it can be deleted. Never fails."""
         self._flushed.end(size_min=ENDED_BYTES_MIN)
+        if self.ledger_logs is not None:
+            self.ledger_logs.end(size_min=ENDED_BYTES_MIN)
 
     def writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
         """Return another writer of logs of this folder, to be used beside the flush; `begin` calls `create`.
 
         Its log is neither listed by `inactive_ids` nor deleted while it is written.
         """
-        writer = LogWriter(
+        writer = self._make_writer(begin, synced)
+        self._writers.append(writer)
+        return writer
+
+    def _ledger_writer(self, begin: Callable[[], OpenLog]) -> LogWriter:
+        return self._make_writer(begin, self._forget)
+
+    def _make_writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+        return LogWriter(
             begin=begin,
             sealed=self._log_sealed,
             abandoned=self._log_abandoned,
@@ -133,8 +170,6 @@ class EntryLogs:
             size_max=self._size_max,
             sync_every=self._sync_every,
         )
-        self._writers.append(writer)
-        return writer
 
     def _forget(self, log: OpenLog, end: int) -> None:
         """Release the pages that are outside the window, now that this log is synced up to `end`."""
@@ -149,10 +184,34 @@ class EntryLogs:
                 old.forget(start, stop - start)
 
     def create(self, suffix: str = "") -> OpenLog:
-        """Create a new log, with a header alone; its name is durable on return. Not at the same time as a flush.
+        """Create a new log, with a header alone, or take the one made ahead; its name is durable on return. Not at the
+        same time as a flush.
 
         `suffix`: of the name, for a log that is not read before it is linked to its own name.
         """
+        if suffix:
+            return self._create(suffix)
+        log, self._ahead = self._ahead, None
+        if log is None:
+            log = self._create("")
+        self._open[log.log_id] = log
+        self._log_ids[log.log_id] = None
+        return log
+
+    @property
+    def wants_ahead(self) -> bool:
+        """Return whether a flush may soon need a new log, which can be made ahead."""
+        log = self._flushed.log
+        soon = self.ledger_logs is not None or (
+            log is not None and log.position - HEADER_LENGTH > (self._size_max - HEADER_LENGTH) // 2
+        )
+        return soon and self._ahead is None
+
+    def make_ahead(self) -> None:
+        """Create the next log, so that the flush that needs it does not. Not at the same time as a flush."""
+        self._ahead = self._create("")
+
+    def _create(self, suffix: str) -> OpenLog:
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
             raise StorageFailedError("no entry log ids are left")
@@ -169,16 +228,16 @@ class EntryLogs:
             with suppress(OSError):
                 self._disk.unlink(path)
             raise
-        if not suffix:
-            self._log_ids[log_id] = None
         return OpenLog(log_id, file)
 
     def _log_sealed(self, log: OpenLog) -> None:
+        self._open.pop(log.log_id, None)
         self._ends[log.log_id] = log.position
 
     def _log_abandoned(self, log: OpenLog) -> None:
         self.contents.remember(LogMetadata(log_id=log.log_id, size=log.safe, ledgers=log.safe_ledgers, proven=True))
         self._ends[log.log_id] = log.safe
+        self._open.pop(log.log_id, None)
         if log.safe == HEADER_LENGTH:
             with suppress(OSError):
                 self.delete(log.log_id)
@@ -190,10 +249,9 @@ class EntryLogs:
 
         A log that was not sealed may be torn behind its last indexed entry.
         """
-        for writer in self._writers:
-            log = writer.log
-            if log is not None and log.log_id == log_id:
-                return log.safe
+        log = self._open.get(log_id)
+        if log is not None:
+            return log.safe
         end = self._ends.get(log_id)
         if end is None:
             found = read_ledgers_map(file)
@@ -204,7 +262,7 @@ class EntryLogs:
 
     def delete(self, log_id: int) -> int:
         """Delete a log that is no longer written; return the bytes freed."""
-        assert all(log_id != writer.log_id for writer in self._writers), "a log that is written cannot be deleted"
+        assert log_id not in self._open, "a log that is written cannot be deleted"
         path = self._path(log_name(log_id))
         freed = 0
         with suppress(FileNotFoundError):

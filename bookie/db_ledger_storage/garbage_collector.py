@@ -1,27 +1,33 @@
 """Garbage collection: decide which ledgers and entry logs a bookie may delete (pure), and delete them.
 
-The set of live ledgers must be read from the metadata after the snapshot of the local ledgers was taken. A ledger's
-metadata is written before its first entry, so a local ledger that is not live afterwards has been deleted.
+The ids of local and of live ledgers are compared while both are read. A ledger that is made meanwhile may look deleted,
+so each is looked up once more. A ledger's metadata is written before its first entry, so a local ledger that has none
+afterwards has been deleted.
 
 Source: BookKeeper's ScanAndCompareGarbageCollector and GarbageCollectorThread.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection
+from array import array
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 import trio
 
 from bookie.db_ledger_storage.log_map import LogUsage
-from bookie.errors import BookieError
+from bookie.errors import BookieError, LedgersUnsortedError
 from quire.service.log import get_logger
 
 _log = get_logger(__name__)
 
 _IDS_PER_STEP: Final = 1000
 """Cluster ledger ids examined before other tasks run."""
+GONE_MAX: Final = 1 << 17
+"""Deleted ledgers found in one round; the next one finds more."""
+_DELETED_TOGETHER: Final = 10_000
 
 
 class Collected(NamedTuple):
@@ -36,19 +42,43 @@ class Collected(NamedTuple):
     failed: tuple[int, ...] = ()
 
 
-async def gone_ledgers(local: Collection[int], live: AsyncIterable[int]) -> list[int]:
-    """Return the local ledgers that are not live, ascending.
+async def gone_ledgers(local: AsyncGenerator[list[int], None], live: AsyncIterable[int]) -> array[int]:
+    """Return the first `GONE_MAX` local ledgers that are not live, ascending, as all that is passed.
 
-    Holds only local ids in memory: a cluster may have many more.
+    Both are read side by side, so that neither is in memory: each may have millions.
     """
-    left = set(local)
-    count = 0
-    async for ledger_id in live:
-        left.discard(ledger_id)
-        count += 1
-        if count % _IDS_PER_STEP == 0:
-            await trio.lowlevel.checkpoint()
-    return sorted(left)
+    gone = array("q")
+    count, before, sorted_ids = 0, -1, True
+    ids: list[int] | None = []
+    at = 0
+    async with aclosing(local) as ranges:
+
+        async def pass_up_to(live_id: int) -> None:
+            """Count what is below `live_id` as gone, and go past it."""
+            nonlocal ids, at
+            while ids is not None:
+                while at < len(ids) and ids[at] < live_id:
+                    if len(gone) < GONE_MAX:
+                        gone.append(ids[at])
+                    at += 1
+                if at < len(ids):
+                    at += ids[at] == live_id
+                    return
+                ids, at = await anext(ranges, None), 0
+
+        # It is read to its end even if it is unsorted: a generator that is left alone is not closed in time.
+        async for live_id in live:
+            sorted_ids = sorted_ids and live_id > before
+            before = live_id
+            if sorted_ids:
+                await pass_up_to(live_id)
+            count += 1
+            if count % _IDS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        if not sorted_ids:
+            raise LedgersUnsortedError("the metadata lists ledgers in another order than that of their ids")
+        await pass_up_to(1 << 64)
+    return gone
 
 
 class Collectable(Protocol):
@@ -60,8 +90,8 @@ class Collectable(Protocol):
     async def log_usage(self, log_id: int) -> LogUsage:
         """Return how much of a log is needed. It is worked out anew if ledgers were forgotten in the meantime."""
 
-    async def local_ledgers(self) -> set[int]:
-        """Return every ledger that has any data here."""
+    def local_ledgers(self) -> AsyncGenerator[list[int], None]:
+        """Yield every ledger that has any data here, some at a time, all ascending."""
 
     async def delete_ledgers(
         self, ledgers: list[int], are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None
@@ -83,25 +113,26 @@ async def collect(
 ) -> Collected:
     """Run one round. A log that cannot be read does not stop the others.
 
-    `live_ledgers` reads the ids of all ledgers from the metadata; if it raises, nothing is deleted. Of the ledgers that
-    seem deleted, only those are dropped that `are_gone`, if given, confirms. `settle`, if given, is called when some
-    were dropped.
+    `live_ledgers` reads the ids of all ledgers from the metadata, ascending; if it raises, nothing is deleted. Of the
+    ledgers that seem deleted, only those are dropped that `are_gone` confirms; without it none may be made meanwhile.
+    `settle`, if given, is called when some were dropped.
     """
     logs = await storage.inactive_logs()
-    local = await storage.local_ledgers()
-    gone = await gone_ledgers(local, live_ledgers())
-    if gone:
-        gone = await storage.delete_ledgers(gone, are_gone)
-        local.difference_update(gone)
-        if settle is not None:
-            try:
-                await settle()
-            except (OSError, BookieError) as error:
-                # A full disk may need the room that deleting the logs below frees.
-                _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
+    gone = await gone_ledgers(storage.local_ledgers(), live_ledgers())
+    deleted: list[int] = []
+    for start in range(0, len(gone), _DELETED_TOGETHER):
+        deleted += await storage.delete_ledgers(list(gone[start : start + _DELETED_TOGETHER]), are_gone)
+    if gone and settle is not None:
+        try:
+            await settle()
+        except (OSError, BookieError) as error:
+            # A full disk may need the room that deleting the logs below frees.
+            _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
     await _drop_logs(storage, logs, dropped)
-    return Collected(ledgers=tuple(gone), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed))
+    return Collected(
+        ledgers=tuple(deleted), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed)
+    )
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -95,6 +96,8 @@ class LedgerIndex:
         self._states: dict[int, LedgerRow] = {}
         self._last_made = _UNKNOWN
         self._dirty: dict[int, None] = {}
+        self._taken: list[int] = []
+        """Ledgers whose rows were taken last, and may not be written yet."""
 
     def load(self) -> None:
         """Read all rows into memory.
@@ -125,6 +128,15 @@ class LedgerIndex:
     def known(self) -> list[int]:
         """As `ledgers`, unsorted."""
         return list(self._states)
+
+    def unwritten(self) -> list[int]:
+        """Return known ledgers, among them all that may have no rows yet."""
+        return [ledger_id for ledger_id in (*self._dirty, *self._taken) if ledger_id in self._states]
+
+    def ids_from(self, first: int, count_max: int) -> list[int]:
+        """Return the lowest `count_max` ids from `first` on that have rows. Blocking."""
+        rows = islice(self._rows.scan(first.to_bytes(8, "big"), _PAST_LAST_KEY), count_max)
+        return [int.from_bytes(key[:8], "big") for key, _ in rows]
 
     def get(self, ledger_id: int) -> LedgerRow | None:
         """Return the state of the ledger, None if it is unknown."""
@@ -184,6 +196,7 @@ class LedgerIndex:
         """Return the changes since the last call. The caller writes them, or returns them with `mark_dirty`."""
         taken = [(ledger_id, self._states[ledger_id]) for ledger_id in self._dirty if ledger_id in self._states]
         self._dirty.clear()
+        self._taken = [ledger_id for ledger_id, _ in taken]
         return taken
 
     @property

@@ -197,11 +197,13 @@ class LocationIndex:
         last = int.from_bytes(rows[-1][0][8:], "big") if len(rows) == rows_max else ENTRY_ID_MAX
         return found, -1 if last == ENTRY_ID_MAX else last + 1
 
-    def move(self, log_id: int, entries: Sequence[tuple[int, int, int]]) -> int:
+    def move(self, log_id: int, entries: Sequence[tuple[int, int, int]], *, last: bool = False) -> int:
         """Point the rows of entries (ledger id, entry id, new location) there, if they still point into log `log_id`.
 
         Return how many did. Not synced, and not at the same time as `put` or `delete_ledgers`: a row that was deleted
         or written anew in the meantime stays as it is. The copies must be durable, and noted in `log_ledgers`.
+
+        `last`: of several copies in one log, which come in the order of their locations, the last one counts.
         """
         prefix = log_id.to_bytes(4, "big")
         get, pack_key, batch = self._rows.get, _KEY.pack, self._rows.batch()
@@ -209,8 +211,11 @@ class LocationIndex:
         for ledger_id, entry_id, location in entries:
             key = pack_key(ledger_id, entry_id)
             value = get(key)
-            if value is not None and value.startswith(prefix):
-                batch.put(key, _LOCATION.pack(location))
+            if value is None:
+                continue
+            row = _LOCATION.pack(location)
+            if value.startswith(prefix) or (last and value.startswith(row[:4]) and value < row):
+                batch.put(key, row)
                 moved += 1
         if moved:
             self._rows.write(batch, sync=False)

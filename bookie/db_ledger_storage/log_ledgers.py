@@ -63,6 +63,13 @@ class LogLedgers:
                 number += 1
             self._next[log_id] = number
 
+    def resume(self, log_id: int) -> None:
+        """Let `add` add to the notes of a log of an earlier process, if it has any."""
+        if log_id not in self._next:
+            last = next(self._rows.scan(_key(log_id, 0), _key(log_id + 1, 0), reverse=True), None)
+            if last is not None:
+                self._next[log_id] = _KEY.unpack(last[0])[1] + 1
+
     def read(self, log_id: int) -> dict[int, int] | None:
         """Return the noted ledgers of a log and their bytes; None if it has no notes, or if they are damaged."""
         found: dict[int, int] | None = None

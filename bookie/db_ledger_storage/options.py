@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions
 from bookie.settings.indexes import IndexKeys
 from quire.service.measuring.summaries import Times
 from quire.world.doors import Disk
@@ -37,6 +38,10 @@ class StorageOptions:
     """Bytes of the newest pages of the entry logs that stay in the machine's memory; 0: no bound."""
     block_cache_bytes: int = 8 << 20
     """RocksDB's block cache for the location index (dbStorage_rocksDB_blockCacheSize)."""
+    log_ahead: bool = False
+    """Make the next entry log when the present one is half full (entryLogFilePreallocationEnabled)."""
+    ledger_logs: LedgerLogOptions | None = None
+    """Bounds of the logs of single ledgers; None: all ledgers share one (entryLogPerLedgerEnabled)."""
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     keep_log_map: bool = False
     """Keep the ledgers of each log in an ordered map (gcEntryLogMetadataCacheEnabled)."""

@@ -10,6 +10,7 @@ this: an entry that is only here, in memory, is in the journal.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -19,9 +20,9 @@ from bookie.db_ledger_storage import garbage_collector
 from bookie.db_ledger_storage.alone import OneOfSeveral
 from bookie.db_ledger_storage.compaction.compactor import LogCompactor
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
+from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
-from bookie.db_ledger_storage.flush import FlushJob
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
@@ -29,6 +30,8 @@ from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.limbo_rows import LimboRows
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
+from bookie.db_ledger_storage.log_writing.flush import FlushJob, make_log_ahead
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.parts import StorageParts, change_maps
 from bookie.db_ledger_storage.read_cache import ReadCache
@@ -70,6 +73,7 @@ class DbLedgerStorage(OneOfSeveral):
             size_max=self._options.log_size_max,
             sync_every=self._options.sync_every_bytes,
             page_cache=self._options.page_cache_bytes,
+            ledger_logs=self._options.ledger_logs,
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
@@ -84,6 +88,7 @@ class DbLedgerStorage(OneOfSeveral):
         self.upkeep: Upkeep
         """From `open` on."""
         self._log_map: LogMap | None = None
+        self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes)
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
@@ -114,6 +119,7 @@ class DbLedgerStorage(OneOfSeveral):
     def _open(self, has_served: bool, has_seal: bool) -> None:
         self._is_new = not has_served
         self._world.disk.make_dirs(self._current)
+        self._whole_files.start()
         self._logs.open()
         self._forgotten_fences.load(must_exist=has_seal)
         shapes = self._options.index_shapes(self._world.disk)
@@ -140,9 +146,9 @@ class DbLedgerStorage(OneOfSeveral):
         noted = locations.log_ledgers
         logs.before_create = noted.begin
         logs.contents.noted = noted.read
-        existing = set(logs.inactive_ids())
+        existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
-        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.lives(ledger_id))
+        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
         self._log_map = log_map
         log_map.start(existing)
         parts = StorageParts(
@@ -161,7 +167,7 @@ class DbLedgerStorage(OneOfSeveral):
         )
         self.upkeep = Upkeep(parts)
         self.upkeep.on_forgotten = self._forgotten
-        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction)
+        self._compactor = LogCompactor(parts, self.upkeep, self._options.compaction, self._whole_files)
 
     def _open_log_map(self) -> KeyValue | None:
         """Open the map of the ledgers of each log; None if there is to be none, or if it is damaged."""
@@ -259,11 +265,14 @@ class DbLedgerStorage(OneOfSeveral):
         StorageFailedError: nothing is certain, everything stays readable, and the next flush tries again.
         """
         async with self._flush_lock:
+            await self._end_idle_logs()
             if self._removal.rows_left:
                 await self.upkeep.delete_rows()  # before rows of a new life are written
             if self._cache.flushing is not None:
                 await self._flush_table()  # the last flush failed to write these
             await self._flush_table()
+            if self._options.log_ahead:
+                await make_log_ahead(self._world.offload, self._logs)
             if self._end_log:
                 self._end_log = False
                 self._end_copies = True
@@ -292,6 +301,14 @@ class DbLedgerStorage(OneOfSeveral):
             self.stats.flushed_bytes += table.size
             if self.on_flushed is not None:
                 self.on_flushed()
+
+    async def _end_idle_logs(self) -> None:
+        """End the logs of ledgers that have had no entries for long. Not concurrently with a flush."""
+        logs = self._logs.ledger_logs
+        if logs is not None:
+            logs.now = trio.current_time()
+            if logs.has_idle():
+                await self._world.offload.run(logs.end_idle, name="end idle logs")
 
     # -------------------------------------------------------------------------------------------------- ledgers
 
@@ -353,9 +370,12 @@ class DbLedgerStorage(OneOfSeveral):
         `settle` makes a checkpoint. See garbage_collector.py.
         """
         async with self._collecting:
+            async with self._flush_lock:
+                await self._end_idle_logs()
             if self._end_copies:
                 self._end_copies = False
                 await self._compactor.end_log()
+            await self._compactor.finish_pending()
             collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle)
         self.stats.deleted_ledgers += len(collected.ledgers)
         self.stats.reclaimed_bytes += collected.bytes
@@ -382,6 +402,11 @@ class DbLedgerStorage(OneOfSeveral):
         """Compact the map of the location index: it is written anew without the rows that were deleted."""
         await self._world.offload.run(self._locations.compact, name="compact locations")
         self.stats.location_compactions += 1
+
+    @property
+    def ledger_log_stats(self) -> LedgerLogStats:
+        """Counters of the logs of single ledgers."""
+        return self._logs.ledger_stats
 
     def log_usages(self) -> list[LogUsage]:
         """Return how much of each entry log is needed, as of the last round of `collect_garbage`."""
@@ -417,4 +442,5 @@ class DbLedgerStorage(OneOfSeveral):
         """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
         earlier process.
         """
-        return await self.upkeep.local_ledgers()
+        async with aclosing(self.upkeep.local_ledgers()) as ranges:
+            return {ledger_id async for ledgers in ranges for ledger_id in ledgers}

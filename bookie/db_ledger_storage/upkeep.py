@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Final
 
 import trio
 
-from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, ROWS_PER_STEP
+from bookie.db_ledger_storage.local_ledgers import LocalLedgers
+from bookie.db_ledger_storage.location_index import ROWS_PER_STEP
 from bookie.db_ledger_storage.log_contents import LogMetadata
 from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.db_ledger_storage.parts import BETWEEN_STEPS_S, StorageParts, change_maps
@@ -19,8 +20,6 @@ log = get_logger(__name__)
 
 _DELETED_TOGETHER: Final = 1000
 """Ledgers deleted before the next flush may begin."""
-_LEDGERS_PER_STEP: Final = 10_000
-_SEEKS_PER_STEP: Final = 100
 
 
 class Upkeep:
@@ -29,8 +28,7 @@ class Upkeep:
     def __init__(self, parts: StorageParts) -> None:
         self._parts = parts
         self._offload = parts.world.offload
-        self._strays: dict[int, None] | None = None
-        """Ledgers with rows but unknown, as of the last search; None before it."""
+        self.ledgers = LocalLedgers(parts)
         self.on_forgotten: Callable[[Sequence[int]], None] | None = None
 
     # -------------------------------------------------------------------------------------------------- ledgers
@@ -66,8 +64,7 @@ class Upkeep:
             parts.cache.drop_ledger(ledger_id)
             parts.read_cache.drop_ledger(ledger_id)
             parts.ledgers.forget(ledger_id)
-            if self._strays:
-                self._strays.pop(ledger_id, None)
+            self.ledgers.forgotten(ledger_id)
         if self.on_forgotten is not None:
             self.on_forgotten(gone)
         await self.delete_rows()
@@ -93,45 +90,11 @@ class Upkeep:
         parts.removal.rows_deleted(ledgers)
         parts.log_map.epoch += 1
 
-    def lives(self, ledger_id: int) -> bool:
-        """Return whether the ledger may have rows in the index. Any worker may call this.
-
-        A ledger is noted as one whose rows are left before it is forgotten, so it is always in one of these.
+    def local_ledgers(self) -> AsyncGenerator[list[int], None]:
+        """Yield every ledger with any data here, some at a time, all ascending: known, with entries in the write cache,
+        or with rows left by an earlier process.
         """
-        parts = self._parts
-        return ledger_id in parts.ledgers or parts.removal.has_rows(ledger_id) or ledger_id in (self._strays or ())
-
-    async def local_ledgers(self) -> set[int]:
-        """Return every ledger with any data here: known, with entries in the write cache, or with rows left by an
-        earlier process.
-        """
-        strays = await self._stray_ledgers()
-        local: set[int] = set()
-        for ledgers in (self._parts.ledgers.known(), self._parts.cache.ledgers(), list(strays)):
-            for start in range(0, len(ledgers), _LEDGERS_PER_STEP):
-                local.update(ledgers[start : start + _LEDGERS_PER_STEP])
-                await trio.lowlevel.checkpoint()
-        return local
-
-    async def _stray_ledgers(self) -> dict[int, None]:
-        """Find ledgers that have rows and are unknown.
-
-        A crash may leave such rows, and so may the original; our running bookie does not.
-        """
-        if self._strays is not None:
-            return self._strays
-        strays: dict[int, None] = {}
-        locations, known = self._parts.locations, self._parts.ledgers
-        first = 0
-        while True:
-            look = partial(locations.ledgers_from, first, _SEEKS_PER_STEP)
-            found = await self._offload.run(look, name="ledgers of the index")
-            strays.update(dict.fromkeys([ledger_id for ledger_id in found if ledger_id not in known]))
-            if len(found) < _SEEKS_PER_STEP or found[-1] == ENTRY_ID_MAX:
-                self._strays = strays
-                return strays
-            first = found[-1] + 1
-            await trio.sleep(BETWEEN_STEPS_S)
+        return self.ledgers.ranges()
 
     # ----------------------------------------------------------------------------------------------------- logs
 
@@ -150,7 +113,7 @@ class Upkeep:
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
         """Return which living ledgers an inactive log holds. StorageDamagedError, OSError."""
-        await self._stray_ledgers()
+        await self.ledgers.find_strays()
         with closing(self._parts.log_map.read(log_id)) as steps:
             while True:
                 found = await self._offload.run(steps.__next__, name="entry log metadata")

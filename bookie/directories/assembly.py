@@ -75,6 +75,8 @@ def _options(config: BookieConfig, number: int) -> StorageOptions:
         log_size_max=config.entry_log_size_max,
         page_cache_bytes=(config.page_cache_mb << 20) // count,
         block_cache_bytes=config.rocksdb_cache_bytes // count,
+        log_ahead=config.log_ahead,
+        ledger_logs=config.ledger_logs,
         compaction=config.compaction(config.entry_log_size_max),
         keep_log_map=config.keep_log_map,
         index_keys=config,

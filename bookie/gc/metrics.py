@@ -11,6 +11,7 @@ from functools import partial
 from bookie.db_ledger_storage.compaction.choice import in_buckets
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.log_map import LogUsage
+from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.garbage_rounds import GarbageRounds
 from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics
@@ -74,6 +75,18 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         lambda: sum([storage.stats.compacted_bytes for storage in garbage.storages]),
     )
 
+    _register_ledger_logs(metrics, garbage)
+    metrics.counter(
+        "quire_bookie_overreplicated_ledgers_deleted",
+        "Ledgers deleted because other bookies have all their copies.",
+        lambda: garbage.overreplicated.deleted,
+    )
+    metrics.counter(
+        "quire_bookie_overreplicated_ledgers_kept",
+        "Times that a ledger of other bookies was kept, because a copy there was not certain.",
+        lambda: garbage.overreplicated.kept,
+    )
+
     def of(good: Times, bad: Times) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
         return lambda: ((("true",), good), (("false",), bad))
 
@@ -96,3 +109,38 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         ),
     ):
         metrics.summary(name, doc, ("success",), read)
+
+
+def _register_ledger_logs(metrics: Metrics, garbage: GarbageRounds) -> None:
+    """Register the metrics of entryLogPerLedgerEnabled. The original has some of them under other names."""
+
+    def total(read: Callable[[LedgerLogStats], int]) -> Callable[[], int]:
+        return lambda: sum([read(storage.ledger_log_stats) for storage in garbage.storages])
+
+    metrics.gauge(
+        "quire_bookie_ledger_logs_active", "Ledgers whose own entry log is written.", total(lambda each: each.active)
+    )
+    for name, doc, read in (
+        (
+            "quire_bookie_ledger_logs_ended_idle",
+            "Entry logs of single ledgers ended because no entry came for long.",
+            total(lambda each: each.ended_idle),
+        ),
+        (
+            "quire_bookie_ledger_logs_ended_for_room",
+            "Entry logs of single ledgers ended because too many were written.",
+            total(lambda each: each.ended_for_room),
+        ),
+        (
+            "quire_bookie_ledgers_with_several_logs",
+            "Ledgers that got a second entry log of their own.",
+            total(lambda each: each.ledgers_with_several),
+        ),
+    ):
+        metrics.counter(name, doc, read)
+    metrics.summary(
+        "quire_bookie_logs_per_ledger",
+        "Entry logs of each ledger that is no longer counted.",
+        ("success",),
+        lambda: [(("true",), storage.ledger_log_stats.logs_per_ledger) for storage in garbage.storages],
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from quire.ledger.bookies.pool import WireProtocol
 from quire.ledger.context import LedgerConfig
@@ -60,6 +61,28 @@ class LedgerSwarm(swarm.Swarm):
         )
 
 
+def draw_compaction(rng: random.Random) -> tuple[tuple[str, Any], ...]:
+    """Draw how bookies write and compact entry logs; for some seeds as by default."""
+    if rng.random() < 0.25:
+        return ()
+    minor_s = rng.choice((1, 3))
+    ways = rng.choice(("shared", "shared", "whole", "whole", "ledgers"))
+    return (
+        ("entry_log_size_max", rng.choice((2048, 10_000, 100_000))),
+        ("minor_interval_s", minor_s),
+        ("major_interval_s", minor_s * rng.choice((2, 10))),
+        ("minor_threshold", rng.choice((0.2, 0.5))),
+        ("major_threshold", rng.choice((0.8, 0.99))),
+        ("compaction_rate_entries", rng.choice((0, 100, 1000))),
+        ("compaction_outstanding_max", rng.choice((5, 100_000))),
+        ("transactional", ways == "whole"),
+        ("log_per_ledger", ways == "ledgers"),
+        ("ledger_logs_max", rng.choice((2, 10))),
+        ("ledger_log_idle_s", rng.choice((1, 10))),
+        ("keep_log_map", rng.random() < 0.5),
+    )
+
+
 def draw(rng: random.Random) -> LedgerSwarm:
     """Draw the options of a seed."""
     bookies = rng.randint(3, 6)
@@ -92,4 +115,11 @@ def draw(rng: random.Random) -> LedgerSwarm:
         calm_s=rng.choice((0.1, 0.5, 1.0)),
         faults=tuple(sorted(faults)),
         ambush=rng.choice((0.4, 0.9)) if "ambush" in faults else 0.0,
+        bookie_settings=draw_compaction(rng),
     )
+
+
+def draw_directories(swarm: LedgerSwarm, rng: random.Random) -> LedgerSwarm:
+    """Draw the number of directories of the bookies, on top of the rest."""
+    journals, directories = rng.choice(((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)))
+    return replace(swarm, journals=journals, directories=directories)

@@ -7,30 +7,37 @@ Each step leaves every entry readable, from its old or its new place:
     3. rows that still point into the old log are pointed to the copies, some at a time, and the index is synced
     4. if no row of any of its ledgers points into the old log, it is deleted
 
+useTransactionalCompaction: the copies of one log have a log of their own, and no row is changed before all are durable
+(whole.py).
+
 Rows are changed while no flush and no deletion changes them, so what was written anew or deleted meanwhile stays as it
 is. A crash loses a suffix of the changes of step 3 at most: the old log is still there. What a crash leaves of a copy
 has notes and no rows; it is compacted away next time.
 
 Unlike BookKeeper's EntryLogCompactor, which copies each entry of a living ledger and overwrites its row whatever that
-says, and unlike its TransactionalEntryLogCompactor only in the order of the last step.
+says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
 import trio
 
 from bookie.db_ledger_storage.compaction.choice import chosen
-from bookie.db_ledger_storage.compaction.copying import CopyStep, EntryDamage, held_entries, is_emptied
+from bookie.db_ledger_storage.compaction.copying import EntryDamage, held_entries
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions, CompactionResult
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
+from bookie.db_ledger_storage.compaction.whole import MOVED_TOGETHER, STILL_NEEDED, WholeCopies, look_emptied
+from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
+from bookie.db_ledger_storage.log_contents import LogMetadata
 from bookie.db_ledger_storage.log_map import LogUsage
-from bookie.db_ledger_storage.log_writer import OpenLog
+from bookie.db_ledger_storage.log_writing.log_writer import OpenLog
 from bookie.db_ledger_storage.parts import BETWEEN_STEPS_S, StorageParts, change_maps
 from bookie.db_ledger_storage.upkeep import Upkeep
 from bookie.errors import BookieError, StorageFailedError
@@ -39,11 +46,13 @@ from quire.wire.bookkeeper.run import Run
 
 log = get_logger(__name__)
 
-_MOVED_TOGETHER: Final = 500
-"""Rows changed before the next flush may begin; about a millisecond."""
 _COPIED_BYTES_MAX: Final = 32 << 20
 """Bytes copied between two syncs, so that a sync of the journal does not wait long behind them."""
 _DAMAGED_LOGS_MAX: Final = 1000
+_ROOM_MIN: Final = 256 << 10
+"""Bytes that must be free besides those of the copies, for rows and notes..."""
+_ROOM_PART: Final = 8
+"""...and this part of the copies, if it is more."""
 _PROGRESS_EVERY_S: Final = 60.0
 DAMAGED: Final = "it holds entries that cannot be read"
 
@@ -55,7 +64,9 @@ class CompactionStopped(Exception):
 class LogCompactor:
     """Compacts the logs of one storage. One compaction runs at a time."""
 
-    def __init__(self, parts: StorageParts, upkeep: Upkeep, options: CompactionOptions) -> None:
+    def __init__(
+        self, parts: StorageParts, upkeep: Upkeep, options: CompactionOptions, whole_files: WholeFiles
+    ) -> None:
         self._parts = parts
         self._upkeep = upkeep
         self._offload = parts.world.offload
@@ -68,6 +79,7 @@ class LogCompactor:
         self._copied_bytes = 0
         self._damaged: dict[int, None] = {}
         """Logs with entries that cannot be read. They are left alone until the next start."""
+        self._whole = WholeCopies(parts, upkeep, whole_files)
 
     def _synced(self, written: OpenLog, end: int) -> None:
         written.file.forget(0, end)  # copies of old entries must not push out pages of new ones
@@ -115,8 +127,11 @@ class LogCompactor:
             done.stayed[log_id] = DAMAGED
             return
         try:
-            reason = await self._empty(log_id, done, check)
-            freed = 0 if reason else await self._upkeep.delete_log(log_id)
+            needed = usage.remaining + max(_ROOM_MIN, usage.remaining // _ROOM_PART)
+            free = await self._offload.run(self._free, name="compaction room")
+            if free < needed:
+                raise OSError(errno.ENOSPC, f"no room for its copies: {free} bytes are free, {needed} are needed")
+            reason, freed = await self._empty(log_id, done, check)
         except StorageFailedError:
             raise
         except (OSError, BookieError) as error:
@@ -135,40 +150,77 @@ class LogCompactor:
         done.reclaimed_bytes += max(0, freed - usage.remaining)
         log.info("entry log compacted", entry_log=name, kind=done.kind.value, usage=round(usage.share, 3), bytes=freed)
 
-    async def _empty(self, log_id: int, done: CompactionResult, check: Callable[[], None]) -> str:
-        """Move what rows point to in the log; return why it must stay, "" if nothing points into it now."""
-        parts = self._parts
+    async def _empty(self, log_id: int, done: CompactionResult, check: Callable[[], None]) -> tuple[str, int]:
+        """Move what rows point to in the log, and delete it; return why it stays, "" if it does not, and the bytes
+        freed.
+        """
         metadata = await self._upkeep.log_metadata(log_id)
-        ledgers = sorted(metadata.ledgers)
+        if self.options.whole:
+            return await self._empty_whole(metadata, done, check)
+
+        async def copy(run: Run) -> None:
+            await self._copy(run, done)
+            if self._copied_entries >= self.options.outstanding_max or self._copied_bytes >= _COPIED_BYTES_MAX:
+                await self._move_rows(log_id)
+
+        try:
+            damages = await self._read(metadata, copy, check)
+        except CompactionStopped:
+            await self._move_rows(log_id)
+            raise
+        await self._move_rows(log_id)
+        if damages:
+            return f"{DAMAGED}: {damages}", 0
+        if not await look_emptied(self._parts, self._upkeep, metadata, check):
+            return STILL_NEEDED, 0
+        return "", await self._upkeep.delete_log(log_id)
+
+    async def _empty_whole(
+        self, metadata: LogMetadata, done: CompactionResult, check: Callable[[], None]
+    ) -> tuple[str, int]:
+        whole = self._whole
+        await whole.begin()
+
+        async def copy(run: Run) -> None:
+            await self._throttled(run)
+            await whole.write(run)
+            self._count(run, done)
+
+        try:
+            damages = await self._read(metadata, copy, check)
+            if damages:
+                await whole.discard()
+                return f"{DAMAGED}: {damages}", 0
+            new = await whole.publish(metadata.log_id)
+        except (OSError, BookieError, CompactionStopped):
+            with suppress(OSError):
+                await whole.discard()
+            raise
+        if new >= 0:
+            return await whole.finish(new, check)
+        if not await look_emptied(self._parts, self._upkeep, metadata, check):
+            return STILL_NEEDED, 0
+        return "", await self._upkeep.delete_log(metadata.log_id)
+
+    async def _read(
+        self, metadata: LogMetadata, copy: Callable[[Run], Awaitable[None]], check: Callable[[], None]
+    ) -> int:
+        """Read what rows point to in a log; return the number of damaged entries."""
+        parts, log_id = self._parts, metadata.log_id
         damages = 0
-        with closing(held_entries(parts.logs, parts.locations, log_id, ledgers)) as steps:
+        with closing(held_entries(parts.logs, parts.locations, log_id, sorted(metadata.ledgers))) as steps:
             while (step := await self._offload.run(partial(next, steps, None), name="compaction read")) is not None:
-                try:
-                    check()
-                except CompactionStopped:
-                    await self._move_rows(log_id)
-                    raise
+                check()
                 if step.damage is not None:
                     damages += 1
                     self._report(log_id, step.damage, damages)
                 elif step.run is not None:
-                    await self._copy(step, done)
-                    if self._copied_entries >= self.options.outstanding_max or self._copied_bytes >= _COPIED_BYTES_MAX:
-                        await self._move_rows(log_id)
+                    await copy(step.run)
                 else:
                     await trio.sleep(BETWEEN_STEPS_S)
-        await self._move_rows(log_id)
         if damages:
             self._leave_alone(log_id)
-            return f"{DAMAGED}: {damages}"
-        with closing(is_emptied(parts.locations, log_id, ledgers)) as looks:
-            while (emptied := await self._offload.run(looks.__next__, name="compaction check")) is None:
-                check()
-                await trio.sleep(BETWEEN_STEPS_S)
-        if emptied and not metadata.proven:
-            # Nothing vouches for its list of ledgers: look through all rows.
-            emptied = not await self._upkeep.logs_in_use([log_id])
-        return "" if emptied else "rows of the location index still point into it"
+        return damages
 
     def _report(self, log_id: int, damage: EntryDamage, count: int) -> None:
         if count == 1:
@@ -185,10 +237,15 @@ class LogCompactor:
             del self._damaged[next(iter(self._damaged))]
         self._damaged[log_id] = None
 
-    async def _copy(self, step: CopyStep, done: CompactionResult) -> None:
-        run = step.run
-        assert run is not None
+    async def _throttled(self, run: Run) -> None:
         await trio.sleep(self._throttle.delay(trio.current_time(), run.size if self.options.by_bytes else run.count))
+
+    def _count(self, run: Run, done: CompactionResult) -> None:
+        done.entries += run.count
+        done.copied_bytes += run.size
+
+    async def _copy(self, run: Run, done: CompactionResult) -> None:
+        await self._throttled(run)
         writer = self._writer
         if not writer.has_room(run.size):
             async with self._parts.flushing:  # only one may create logs
@@ -196,8 +253,7 @@ class LogCompactor:
         self._copied += await self._offload.run(partial(writer.write, [run]), name="compaction write")
         self._copied_entries += run.count
         self._copied_bytes += run.size
-        done.entries += run.count
-        done.copied_bytes += run.size
+        self._count(run, done)
 
     def _begin_log(self) -> None:
         self._writer.sync()  # before `end`, which never fails: it may drop what is not synced
@@ -224,10 +280,17 @@ class LogCompactor:
             await trio.lowlevel.checkpoint()
         await change_maps(self._offload, parts.locations.sync, "compaction index")
 
+    def _free(self) -> int:
+        return self._parts.world.disk.free_bytes(self._parts.folder)
+
     def _drop_copies(self) -> None:
         """Forget copies whose rows are not changed: they are waste in the writer's log."""
         self._copied = []
         self._copied_entries = self._copied_bytes = 0
+
+    async def finish_pending(self) -> None:
+        """Finish compactions that count and that a crash, a stop or a failure broke off. StorageFailedError."""
+        await self._whole.finish_pending(lambda: None)
 
     async def end_log(self) -> None:
         """End the log of copies, so that it can be compacted or deleted. Not during a compaction."""
@@ -240,7 +303,7 @@ def _portions(copied: list[tuple[Run, int]]) -> Iterator[list[tuple[int, int, in
     for run, base in copied:
         for entry_id, offset in enumerate(run.offsets, run.first):
             portion.append((run.ledger_id, entry_id, base + SIZE_LENGTH + offset))
-            if len(portion) >= _MOVED_TOGETHER:
+            if len(portion) >= MOVED_TOGETHER:
                 yield portion
                 portion = []
     if portion:

@@ -25,6 +25,8 @@ class CompactionOptions:
     """Entries copied before the index is changed (compactionMaxOutstandingRequests)."""
     target_size: int = 0
     """Compare what a log holds with this size rather than with its own; 0: not (useTargetEntryLogSizeForGc)."""
+    whole: bool = False
+    """The copies of a log count only when all are durable (useTransactionalCompaction)."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -60,6 +60,7 @@ class BookieServerConfig:
         self.tls.server()
         self.http.tls()
         self.bookie.check_compaction()
+        self.bookie.check_entry_logs(self.bookie.transactional)
         if self.auth.by_certificate and not (self.tls.enabled and self.tls.require_certificate):
             raise ValueError(
                 f"bookieAuthProviderFactoryClass={self.auth.factory} needs tlsProviderFactoryClass and "

@@ -41,6 +41,7 @@ from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
 from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.other_holders import holders_of
 from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
 from quire.servers.errors import CliError
@@ -172,6 +173,8 @@ async def serve(
     async with AsyncExitStack() as stack:
         bookie = await stack.enter_async_context(open_bookie(world, config.bookie, metadata))
         bookie.total_bytes = total_bytes
+        if conf is not None:
+            bookie.garbage.open_peers = partial(holders_of(conf, config.id), world, metadata)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")

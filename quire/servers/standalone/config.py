@@ -94,6 +94,9 @@ STANDALONE: Final = Process(
         "quireMaxLongPolls": None,
         "allowStorageExpansion": None,
         "forceReadOnlyBookie": None,
+        # There is no other bookie.
+        "gcOverreplicatedLedgerWaitTime": None,
+        "gcOverreplicatedLedgerMaxConcurrentRequests": None,
         "serverTcpNoDelay": None,
         "serverSockKeepalive": None,
         "serverTcpKeepIdle": None,

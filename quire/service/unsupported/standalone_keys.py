@@ -35,7 +35,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "there is no ZooKeeper": "metadataStoreSessionTimeoutMillis metadataStoreOperationTimeoutSeconds "
     "zooKeeperSessionTimeoutMillis zooKeeperOperationTimeoutSeconds zookeeperSessionExpiredPolicy zkLedgersRootPath "
     "zkTimeout zkRetryBackoffStartMs zkRetryBackoffMaxMs zkRequestRateLimit ledgerManagerFactoryClass",
-    "there is one bookie, and nothing to copy to": OBEYED_BY_RECOVERY,
+    "there is one bookie, and nothing to copy to": f"{OBEYED_BY_RECOVERY} gcOverreplicatedLedger*",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {

@@ -204,7 +204,7 @@ async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine)
 
 @pytest.mark.expect_error("journal group not written", "no room")
 async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(machine: Machine) -> None:
-    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0, overreplicated_wait_ms=0)
     async with machine.life() as (bookie, client):
         await client.add(7, 0)
         machine.host.disk.limit(100)

@@ -271,7 +271,7 @@ async def test_an_unproven_log_is_not_deleted_while_any_row_leads_into_it(host, 
 
 
 async def test_rows_are_moved_in_portions_between_which_a_flush_may_come(monkeypatch, storage):
-    monkeypatch.setattr(compactor, "_MOVED_TOGETHER", 2)
+    monkeypatch.setattr(compactor, "MOVED_TOGETHER", 2)
     await half_empty(storage)
     await fill(storage, {2: range(3)})
     assert (await compact(storage, 1, 2)).logs == [0, 1]

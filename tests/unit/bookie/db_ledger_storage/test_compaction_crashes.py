@@ -70,7 +70,9 @@ def crash_in_compaction(changes: int, seed: int, settings: dict[str, Any]) -> bo
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("settings", [{}, {"outstanding_max": 2}], ids=["plain", "two entries at a time"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"outstanding_max": 2}, {"whole": True}], ids=["plain", "two entries at a time", "whole"]
+)
 def test_a_crash_at_any_step_of_a_compaction_loses_and_brings_back_nothing(seed, settings):
     for changes in range(400):
         if crash_in_compaction(changes, seed, settings):

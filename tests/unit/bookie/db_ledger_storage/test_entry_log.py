@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bookie.db_ledger_storage import log_contents
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Header, decode_header, encode_header, pack_location
+from bookie.db_ledger_storage.log_writing.page_window import PageWindow
 from bookie.db_ledger_storage.open_logs import OPEN_FILES_MAX
-from bookie.db_ledger_storage.page_window import PageWindow
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
 from simulation.machines.host import Host
@@ -29,11 +29,11 @@ def host() -> Host:
     return host
 
 
-def opened(host: Host, **options: int) -> EntryLogs:
+def opened(host: Host, **options: Any) -> EntryLogs:
     return watched(host, **options)[1]
 
 
-def watched(host: Host, **options: int) -> tuple[WatchedDisk, EntryLogs]:
+def watched(host: Host, **options: Any) -> tuple[WatchedDisk, EntryLogs]:
     disk = WatchedDisk(host.world().disk)
     logs = EntryLogs(disk, FOLDER, **options)
     logs.open()

@@ -120,6 +120,17 @@ class LogWriter:
             self.abandon()
             raise
 
+    def sync_only(self) -> None:
+        """Make everything written durable, but let `abandon` cut it off all the same, before `settle`. OSError."""
+        if self.log is not None and self.log.safe < self.log.position:
+            self._sync(self.log)
+
+    def settle(self) -> None:
+        """Keep what was written and synced."""
+        if self.log is not None:
+            self.log.safe = self.log.position
+            self.log.safe_ledgers = dict(self.log.ledgers)
+
     def sync(self) -> None:
         """Make everything written durable. OSError: what was not synced is lost."""
         log = self.log
@@ -197,6 +208,15 @@ class LogWriter:
                 self._seal(log)
             except OSError:
                 self.abandon()
+
+    def finish(self) -> None:
+        """Seal the present log. OSError: it is abandoned."""
+        assert self.log is not None, "no log is being written"
+        try:
+            self._seal(self.log)
+        except OSError:
+            self.abandon()
+            raise
 
     def close(self) -> None:
         """Seal the present log, and close its file."""

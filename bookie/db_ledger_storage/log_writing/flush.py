@@ -17,7 +17,12 @@ from dataclasses import dataclass
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
 from bookie.db_ledger_storage.location_index import LocationIndex
+from bookie.db_ledger_storage.parts import change_maps
 from bookie.db_ledger_storage.write_cache import RunTable
+from quire.service.log import get_logger
+from quire.world.doors import Offload
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +41,12 @@ class FlushJob:
             self.locations.put(self.logs.append(self.table.sorted_runs()))
         if self.ledgers:
             self.ledger_index.write(self.ledgers)
+
+
+async def make_log_ahead(offload: Offload, logs: EntryLogs) -> None:
+    """Make the next entry log, if one is soon needed. Not at the same time as a flush. StorageFailedError."""
+    if logs.wants_ahead:
+        try:
+            await change_maps(offload, logs.make_ahead, "next entry log")
+        except OSError as error:
+            log.warning("next entry log cannot be made ahead", reason=str(error))  # a flush makes it, or fails

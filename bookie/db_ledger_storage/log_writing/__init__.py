@@ -1,0 +1,1 @@
+"""Writing of entry logs: one after another, for all ledgers or for each."""
