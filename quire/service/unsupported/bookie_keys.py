@@ -20,9 +20,18 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "a bookie that can serve no longer ends its process at once": "bookieDeathWatchInterval",
     "bounded by journalMaxMemorySizeMb": "journalQueueSize",
     "timers end when they are due, without ticks": "requestTimer*",
+<<<<<<< HEAD
+    "a group of the journal holds what queued during the last sync, and has one sync": "journalAdaptiveGroupWrites",
+    "a group of the journal is padded to 512 bytes; disks with larger sectors are written through the page cache": (
+        "journalAlignmentSize"
+    ),
+    "a group of the journal is written in one call, without a buffer": "journalWriteBufferSizeKB",
+    "entry logs grow as they are written": "entryLogFilePreallocationEnabled",
+=======
     "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
     "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
     "journalWriteBufferSizeKB",
+>>>>>>> main
     "entries are written out of the write cache, and read as they are needed, without a buffer": "readBufferSizeBytes "
     "writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads skipList* openFileLimit fileInfo* "
@@ -53,7 +62,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "clientSend* clientReceive* clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling "
     "pcbcTimeoutTimer* timeout* enforceMinNumFaultDomainsForWrite networkTopologyStabilizePeriodSeconds "
     "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
-    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
+    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfoTimeoutSecs",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
@@ -66,11 +75,7 @@ _AT_REST: Final[Mapping[str, str]] = {
     "auto recovery uses the digest in the metadata": "enableDigestTypeAutodetection",
     "racks are read from Pulsar's /bookies": "reppDnsResolverClass networkTopologyScriptFileName "
     "networkTopologyScriptNumberArgs",
-    "copies are placed by racks or regions, without zones or weights": (
-        "desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
-        "enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy diskWeightBasedPlacementEnabled "
-        "bookieMaxMultipleForWeightBasedPlacement"
-    ),
+    "copies are placed without regard to the place of auto recovery": "ignoreLocalNodeInPlacementPolicy",
     "auto recovery's client has fixed timeouts, and its own health check of bookies": "addEntryTimeoutSec "
     "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
     "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled "
@@ -83,12 +88,7 @@ _RECOVERY: Final = frozenset(
         "reppDnsResolverClass",
         "networkTopologyScriptFileName",
         "networkTopologyScriptNumberArgs",
-        "desiredNumZonesPerWriteQuorum",
-        "minNumZonesPerWriteQuorum",
-        "enforceStrictZoneawarePlacement",
         "ignoreLocalNodeInPlacementPolicy",
-        "diskWeightBasedPlacementEnabled",
-        "bookieMaxMultipleForWeightBasedPlacement",
         "addEntryTimeoutSec",
         "readEntryTimeoutSec",
         "readTimeout",
@@ -119,7 +119,13 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "
         "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
+<<<<<<< HEAD
+    "entryLogPerLedgerEnabled": refused(
+        is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
+    ),
+=======
     "journalReuseFiles": refused(is_true, "journal files are not reused; set it to false"),
+>>>>>>> main
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
         "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. The folders of a "
@@ -138,7 +144,10 @@ OBEYED_BY_RECOVERY: Final = (
     "rereplicationEntryBatchSize rwRereplicateBackoffMs replicationRateByBytes inFlightReadEntryNumInLedgerChecker "
     "repairedPlacementPolicyNotAdheringBookieEnabled storeSystemTimeAsLedgerUnderreplicatedMarkTime "
     "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy "
-    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum digestType passwd "
+    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum desiredNumZonesPerWriteQuorum "
+    "minNumZonesPerWriteQuorum enforceStrictZoneawarePlacement diskWeightBasedPlacementEnabled "
+    "bookieMaxMultipleForWeightBasedPlacement getBookieInfoIntervalSeconds getBookieInfoRetryIntervalSeconds "
+    "digestType passwd "
     "clientAuthProviderFactoryClass quireClientPasswordFile"
 )
 """Keys that `quire autorecovery` has fields for."""

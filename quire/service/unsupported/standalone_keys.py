@@ -15,6 +15,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "bookkeeperClientSpeculativeReadTimeoutInMillis bookkeeperEnableStickyReads "
     "bookkeeperClientReorderReadSequenceEnabled bookkeeperExplicitLacIntervalInMills "
     "bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum bookkeeperClientHealthCheck* "
+    "bookkeeperClientRegionawarePolicyEnabled bookkeeperDiskWeightBasedPlacementEnabled bookkeeperClientGetBookieInfo* "
     "bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts useHostNameAsBookieID "
     "bookkeeperClientAuthenticationParameters* bookkeeperTLS* bookkeeperTls* bookkeeper_tls* "
     "tlsCertFilesRefreshDurationSeconds "
