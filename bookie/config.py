@@ -9,6 +9,7 @@ from bookie.disks.config import DiskKeys
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.limbo.config import IntegrityKeys
+from bookie.scrubber.config import ScrubKeys
 from bookie.settings.indexes import IndexKeys
 from bookie.settings.pressure import PressureKeys
 from bookie.settings.reads_and_flushes import ReadAndFlushKeys
@@ -91,7 +92,7 @@ def check_folders(config: BookieFolders) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(
-    IntegrityKeys, BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys
+    ScrubKeys, IntegrityKeys, BookieFolders, DiskKeys, GcConfig, SocketKeys, PressureKeys, IndexKeys, ReadAndFlushKeys
 ):
     """Configuration of one bookie. Field names carry the units."""
 

@@ -82,7 +82,8 @@ class DbLedgerStorage(OneOfSeveral):
         self.held_ledgers: Collection[int] = self._removal.held
         """Forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
         self.upkeep: Upkeep
-        """From `open` on."""
+        self.parts: StorageParts
+        """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
@@ -145,7 +146,7 @@ class DbLedgerStorage(OneOfSeveral):
         log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.lives(ledger_id))
         self._log_map = log_map
         log_map.start(existing)
-        parts = StorageParts(
+        self.parts = parts = StorageParts(
             world=self._world,
             folder=self._current,
             cache=self._cache,
@@ -377,6 +378,10 @@ class DbLedgerStorage(OneOfSeveral):
         if compacted.chosen:
             self.stats.compaction_ratio = len(compacted.logs) / compacted.chosen
         return compacted
+
+    def healed(self, log_id: int) -> None:
+        """Damaged entries of a log were written again elsewhere: compaction need no longer leave the log alone."""
+        self._compactor.healed(log_id)
 
     async def compact_locations(self) -> None:
         """Compact the map of the location index: it is written anew without the rows that were deleted."""

@@ -34,7 +34,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "rows are written in batches of 1000, and those of a ledger are deleted as one range": (
         "maxOperationNumbersInSingleRocksdbWriteBatch rocksDBDeleteEntriesBatchSize"
     ),
-    "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "see ledgerManagerFactoryClass": "ledgerManagerType allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
@@ -61,7 +60,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
 
 _AT_REST: Final[Mapping[str, str]] = {
     "the copies of several entry logs share one, and each row is moved by itself": "useTransactionalCompaction",
-    "entry logs are not scrubbed": "localScrubInterval",
     "copies that were moved away stay until their ledger is deleted": "gcOverreplicatedLedger*",
     "requests of garbage collection are not limited by a rate": "gcMetadataOpRateLimit",
     "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
