@@ -217,7 +217,7 @@ async def test_compaction_empties_the_log_of_entries_that_were_healed(cluster: I
 
 async def test_a_round_goes_on_after_a_restart_and_keeps_its_rate(cluster: IntegrityCluster) -> None:
     (a,) = await cluster.begin("a", config=replace(CONFIG, scrub_rate=10))
-    ledger_ids = [await cluster.ledger(a) for _ in range(10)]
+    ledger_ids = [await cluster.ledger(a, ack_quorum=1) for _ in range(10)]
     for ledger_id in ledger_ids:
         await a.add(ledger_id, 10)
     await a.bookie.checkpoint()
@@ -237,13 +237,13 @@ async def test_a_round_goes_on_after_a_restart_and_keeps_its_rate(cluster: Integ
 
 
 async def test_rounds_begin_at_the_interval_and_never_without_one(cluster: IntegrityCluster) -> None:
-    (a,) = await cluster.begin("a", config=replace(FAST, scrub_interval_s=3600))
+    (a,) = await cluster.begin("a", config=replace(FAST, scrub_interval_s=600))
     (b,) = [each for each in await cluster.begin("b", config=FAST) if each.name == "b"]
     await trio.sleep(10)
     assert scrubber(a).counts.rounds == 1
-    await trio.sleep(3500)
+    await trio.sleep(550)
     assert scrubber(a).counts.rounds == 1
-    await trio.sleep(200)
+    await trio.sleep(100)
     assert (scrubber(a).counts.rounds, scrubber(b).counts.rounds) == (2, 0)
 
 
