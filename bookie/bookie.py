@@ -143,6 +143,9 @@ class Bookie:
         self.directories.changed = self._directory_changed
         disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
+        disks.directory_of = parts.routes.directory
+        disks.is_usable = lambda number: not self.directories.reasons[number]
+        disks.on_broken = self._checkpoints.directory_failed
         disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
         if disks.is_full:
             self.storage.end_log_later()

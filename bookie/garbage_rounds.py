@@ -3,8 +3,7 @@ garbage.py. Which compaction follows: gc/schedule.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -15,6 +14,7 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionResult
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.apart import Apart
 from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
@@ -72,17 +72,11 @@ class GarbageRounds:
         self._world = world
         self._config = config
         self.storages = storages
-        self._health = health
-        self._directory = 0
-        """The directory in which something is being done."""
+        self._apart = Apart(health, on_failed)
         self._disks = disks
         self._checkpoint = checkpoint
-        self._on_failed = on_failed
         self._hurried = trio.Event()
         self._asked: AskedCompactions | None = None
-        self._scopes: set[trio.CancelScope] = set()
-        self._stopping = False
-        self._ended = trio.Event()
         now = trio.current_time()
         self.schedule = CompactionSchedule(config, now)
         self._locations_due = self._next_locations(now)
@@ -106,19 +100,7 @@ class GarbageRounds:
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
         part was dropped."""
-        all_collected: list[Collected] = []
-        with self._breakable():
-            for storage in self._usable():
-                all_collected.append(
-                    await collect_garbage(
-                        storage,
-                        metadata,
-                        root=self._config.ledgers_root,
-                        instance_id=instance_id,
-                        rng=self._world.rng,
-                        settle=self._checkpoint,
-                    )
-                )
+        all_collected = await self._apart.each(partial(self._collect, metadata, instance_id))
         return Collected(
             ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
             logs=tuple([each for one in all_collected for each in one.logs]),
@@ -126,38 +108,26 @@ class GarbageRounds:
             failed=tuple([each for one in all_collected for each in one.failed]),
         )
 
-    def _usable(self) -> Iterator[DbLedgerStorage]:
-        """Yield the storages of the directories that can be used."""
-        for index, storage in enumerate(self.storages):
-            if not self._health.reasons[index]:
-                self._directory = index
-                yield storage
-
-    @contextmanager
-    def _breakable(self) -> Iterator[None]:
-        """Run the block, which `end` breaks off; not at all after `stop`."""
-        with trio.CancelScope() as scope:
-            if self._stopping:
-                scope.cancel()
-            self._scopes.add(scope)
-            try:
-                yield
-            except StorageFailedError as error:
-                self._on_failed(self._directory, error)
-                raise
-            finally:
-                self._scopes.discard(scope)
-                if self._stopping and not self._scopes:
-                    self._ended.set()
+    async def _collect(self, metadata: MetadataStore, instance_id: str, directory: int) -> Collected:
+        return await collect_garbage(
+            self.storages[directory],
+            metadata,
+            root=self._config.ledgers_root,
+            instance_id=instance_id,
+            rng=self._world.rng,
+            settle=self._checkpoint,
+        )
 
     async def run(self, metadata: MetadataStore, instance_id: str) -> None:
         """Collect again and again, for ever."""
-        while True:
-            await self._until_due()
-            began = trio.current_time()
-            good = await self._round(metadata, instance_id)
-            self._observe(self.status.rounds if good else self.status.rounds_failed, began)
-            self._asked = None
+        async with trio.open_nursery() as nursery:
+            with self._apart.within(nursery):
+                while True:
+                    await self._until_due()
+                    began = trio.current_time()
+                    good = await self._round(metadata, instance_id)
+                    self._observe(self.status.rounds if good else self.status.rounds_failed, began)
+                    self._asked = None
 
     async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
         """Collect and compact; return whether nothing failed."""
@@ -181,10 +151,9 @@ class GarbageRounds:
             )
         began = trio.current_time()
         try:
-            with self._breakable():
-                await self._compact(asked)
-                if began >= self._locations_due:
-                    await self.compact_locations()
+            await self._compact(asked)
+            if began >= self._locations_due:
+                await self.compact_locations()
         except (BookieError, OSError) as error:
             self._observe(self.status.compactions_failed, began)
             log.warning("compaction failed, retrying", reason=str(error))
@@ -200,13 +169,15 @@ class GarbageRounds:
             return
         threshold, max_s = schedule.bounds(kind)
         status.compacting = kind
-        done: list[CompactionResult] = []
+
+        async def compact(directory: int) -> CompactionResult | None:
+            if self._disks.full_directory(directory) and not self._disks.may_compact(directory):
+                return None
+            goes_on = partial(self._goes_on, kind, asked)
+            return await self.storages[directory].compact(kind, threshold, max_s, goes_on)
+
         try:
-            for storage in self._usable():
-                if self._disks.full_directory(self._directory) and not self._disks.may_compact(self._directory):
-                    continue
-                left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
-                done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
+            done = [each for each in await self._apart.each(compact) if each is not None]
         finally:
             status.compacting = None
             schedule.ran(kind, trio.current_time())
@@ -231,10 +202,14 @@ class GarbageRounds:
     async def compact_locations(self, paths: Sequence[str] = ()) -> None:
         """Compact the location index of each directory, or only those of these paths. OSError."""
         self.status.compacting_locations = True
+
+        async def compact(directory: int) -> None:
+            storage = self.storages[directory]
+            if not paths or storage.locations_path in paths:
+                await storage.compact_locations()
+
         try:
-            for storage in self._usable():
-                if not paths or storage.locations_path in paths:
-                    await storage.compact_locations()
+            await self._apart.each(compact)
         finally:
             self.status.compacting_locations = False
             self.status.last_locations_ms = self._world.clock.wall_ms()
@@ -264,12 +239,9 @@ class GarbageRounds:
 
     def stop(self) -> None:
         """Begin no round any more."""
-        self._stopping = True
+        self._apart.stop()
 
     async def end(self) -> None:
         """After `stop`: break off what is collected, and wait for the job that runs: it uses the indexes that are
         closed later."""
-        for scope in list(self._scopes):
-            scope.cancel()
-        if self._scopes:
-            await self._ended.wait()
+        await self._apart.end()

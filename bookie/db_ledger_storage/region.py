@@ -75,8 +75,10 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion)
         wanted.ledger_id,
         wanted.first,
         wanted.stop,
-        max(wanted.count, wanted.ahead_count) + 1,
-        max(wanted.size, wanted.ahead_size),
+        wanted.count + 1,
+        wanted.size,
+        ahead_count=wanted.ahead_count + 1,
+        ahead_span=wanted.ahead_size,
     )
     return read_found(logs, wanted, found) if found else None
 
@@ -92,8 +94,9 @@ def read_found(logs: EntryLogs, wanted: WantedRegion, found: list[int]) -> Regio
     together = _together(found)
     requested = min(wanted.count, _fitting(found, together, wanted.size))
     ahead = min(wanted.ahead_count, _fitting(found, together, wanted.ahead_size))
-    # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer.
-    taken = ahead if ahead >= 2 * requested else requested
+    # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer, as
+    # would a part of a request.
+    taken = ahead - ahead % requested if ahead >= 2 * requested else requested
     # Offsets count from the first size field. The offset of the ledger's next entry, if there is one, ends the region.
     offsets = [location - base for location in found[:taken]]
     following = found[taken] - base if taken < together else -1

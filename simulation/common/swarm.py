@@ -6,7 +6,7 @@ testing").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookie.config import BookieConfig
 
@@ -28,6 +28,15 @@ FAULTS = (
 )
 """Kinds of faults that any cluster may have. crash: power cut, unsynced writes are lost; kill: SIGKILL; fuse: a power
 cut amid a disk job."""
+
+
+def folders(name: str, count: int) -> tuple[str, ...]:
+    """Return the paths of `count` directories of a kind.
+
+    >>> folders("/journal", 1), folders("/journal", 2)
+    (('/journal',), ('/journal0', '/journal1'))
+    """
+    return (name,) if count == 1 else tuple(f"{name}{number}" for number in range(count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +61,35 @@ class Swarm:
     """Maximum pause between faults."""
     faults: tuple[str, ...]
     """Possible kinds of faults."""
+    journals: int = 1
+    """Journal directories of a bookie."""
+    directories: int = 1
+    """Ledger directories of a bookie."""
+    log_size_max: int = 1 << 30
+    """Size of an entry log at which the next one is begun."""
+    compaction_s: int = 0
+    """Seconds between two minor compactions; 0: the default interval, which is longer than a history."""
 
     def bookie_config(self, name: str) -> BookieConfig:
+        config = self._plain_config(name)
+        if not self.compaction_s:
+            return config
+        # In virtual time no compaction is too fast to be disturbed; each of the two kinds runs often.
+        return replace(
+            config,
+            minor_interval_s=self.compaction_s,
+            major_interval_s=2 * self.compaction_s,
+            minor_threshold=0.5,
+            major_threshold=0.95,
+        )
+
+    def _plain_config(self, name: str) -> BookieConfig:
         return BookieConfig(
             bookie_id=f"{name}:3181",
             host=name,
-            journal_directories=("/journal",),
-            ledger_directories=("/ledgers",),
+            journal_directories=folders("/journal", self.journals),
+            ledger_directories=folders("/ledgers", self.directories),
+            entry_log_size_max=self.log_size_max,
             journal_prealloc_mb=1,
             journal_group_wait_ms=self.group_wait_ms,
             write_cache_mb=2,

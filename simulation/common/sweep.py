@@ -17,7 +17,7 @@ from simulation.cluster.history import run_cluster_history, run_living_history, 
 from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
 from simulation.ledger.checkers import LedgerViolationError
-from simulation.ledger.history import run_ledger_history
+from simulation.ledger.history import run_ledger_history, run_spread_history
 from simulation.standalone.client_history import run_client_history
 from simulation.standalone.compaction_history import run_compaction_history
 from simulation.standalone.explain_history import run_explain_history
@@ -47,6 +47,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "limits": run_limits_history,
     "life": run_life_history,
     "ledger": run_ledger_history,
+    "spread": run_spread_history,
     "cluster": run_cluster_history,
     "transacting": run_transacting_history,
     "living": run_living_history,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.common.checkers import require
+from simulation.common.folder_nemesis import FOLDER_ERRORS, FOLDER_FAULTS
 from simulation.common.histories import watched
 from simulation.common.nemesis import FULL_DISK_ERRORS
 from simulation.common.nodes import BookieNode, Node
@@ -67,6 +69,11 @@ class LedgerSummary:
     """Faults by kind."""
     virtual_s: float = 0.0
 
+    @property
+    def folder_faults(self) -> int:
+        """Return how many single directories had a fault."""
+        return sum(count for kind, count in self.faults if kind in FOLDER_FAULTS)
+
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
@@ -83,10 +90,12 @@ class LedgerSummary:
 class LedgerStory:
     """One run of the history."""
 
-    def __init__(self, universe: Universe, tale: Tale) -> None:
+    def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False) -> None:
+        """`spread`: bookies have several directories, each with faults of its own."""
         self.universe = universe
         self.tale = tale
-        self.swarm = ledger_swarm.draw(universe.derive("swarm"))
+        drawn = ledger_swarm.draw(universe.derive("swarm"))
+        self.swarm = ledger_swarm.draw_directories(drawn, universe.derive("directories")) if spread else drawn
         self.tree = WatchedTree(self._metadata_changed)
         self.checker = LedgerChecker(self._has, self._fenced)
         self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
@@ -246,7 +255,7 @@ class LedgerStory:
             await bookie.wait_up()
         for client in self.clients:
             client.start()
-        with trio.fail_after(600):
+        with trio.fail_after(1200):
             await self.nemesis.run(rng.randint(FAULTS_MIN + 2, 14))
         with trio.fail_after(LIVENESS_S):
             await self.nemesis.heal()
@@ -304,17 +313,18 @@ def run_ledger_history(
     steps: bool = False,
     tale: Tale | None = None,
     full_disks: bool = False,
+    spread: bool = False,
 ) -> LedgerSummary:
     """Run one history.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
-    fill up, too."""
+    fill up, too. `spread`: bookies have several directories, with faults of single ones."""
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = LedgerStory(universe, tale or Tale(on=False))
+        story = LedgerStory(universe, tale or Tale(on=False), spread=spread)
         if full_disks:
             story.nemesis.fill_disks()
         with recoveries_observed(story):
@@ -322,5 +332,10 @@ def run_ledger_history(
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        log.check(FULL_DISK_ERRORS if full_disks else ())
+        announced = FOLDER_ERRORS if summary.folder_faults else ()
+        log.check((*announced, *(FULL_DISK_ERRORS if full_disks else ())))
         return summary
+
+
+run_spread_history = partial(run_ledger_history, spread=True)
+"""As `run_ledger_history`, of bookies with several directories."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quire.ledger.bookies.pool import WireProtocol
 from quire.ledger.context import LedgerConfig
@@ -92,4 +92,17 @@ def draw(rng: random.Random) -> LedgerSwarm:
         calm_s=rng.choice((0.1, 0.5, 1.0)),
         faults=tuple(sorted(faults)),
         ambush=rng.choice((0.4, 0.9)) if "ambush" in faults else 0.0,
+    )
+
+
+def draw_directories(swarm: LedgerSwarm, rng: random.Random) -> LedgerSwarm:
+    """Draw the number of directories of the bookies, and their compactions, on top of the rest."""
+    journals, directories = rng.choice(((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)))
+    gc_wait_s = -(-swarm.gc_wait_ms // 1000)
+    return replace(
+        swarm,
+        journals=journals,
+        directories=directories,
+        log_size_max=rng.choice((2_000, 20_000, 1 << 30)),
+        compaction_s=rng.choice((0, gc_wait_s, 2 * gc_wait_s)),
     )

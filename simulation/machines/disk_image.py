@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from quire.world.doors import Buffer
+from simulation.machines.folder_faults import FolderFaults
 from simulation.machines.power import Power
 
 SECTOR = 512
@@ -191,6 +192,8 @@ class DiskImage:
         """Syncs to come that fail."""
         self.locks: dict[str, Power] = {}
         """Power of the incarnation that holds a lock, by path."""
+        self.folders = FolderFaults()
+        """Faults of single folders."""
 
     # Damage
 

@@ -66,7 +66,7 @@ class Host:
     def __init__(self, universe: HostUniverse, name: str) -> None:
         self.name = name
         self.disk = DiskImage()
-        """Its disk, and damage to it: `flip`, `cut`, `limit`, `fail_syncs`."""
+        """Its disk, and damage to it: `flip`, `cut`, `limit`, `fail_syncs`, and that of single `folders`."""
         self.maps = MapImages()
         self.slowness = 1.0
         """Factor by which its disks are slower than usual."""
@@ -133,7 +133,7 @@ class Host:
         ]
         disk = SimDisk(self.disk, power, trace, self.name)
         faults = Faults()
-        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults)
+        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults, self.disk.folders)
         self._offload.slowness = self.slowness
         return World(
             clock=_SimClock(rngs[2].randint(-50, 50)),
@@ -218,6 +218,8 @@ class Host:
         self._universe.network.lose_host(self.name, self._rng)
         if self._scope is not None:
             self._scope.cancel()
+        if self._offload is not None:
+            self._offload.wake()
 
     async def crash(self, *, lose_unsynced: bool = True) -> Dropped:
         """Cut the power, and wait until the incarnation has ended. Return the losses."""

@@ -37,6 +37,7 @@ from quire.metadata.errors import (
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
+from quire.servers import logging_setup
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
@@ -261,7 +262,11 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
+    try:
+        logging_setup.configure(log_level, levels, world.clock.wall_ms)
+    except ConfigError as error:
+        print(f"quire bookie: {error}", file=sys.stderr)
+        return INVALID_CONF
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)

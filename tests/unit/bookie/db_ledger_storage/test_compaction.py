@@ -224,11 +224,11 @@ async def test_a_reader_whose_row_is_older_than_a_compaction_asks_the_index_agai
     get, locations = storage._locations.get, storage._locations.locations
     asked: list[int] = []
 
-    def old_first(ledger_id, first, stop, count_max, span_max):
+    def old_first(ledger_id, first, stop, count_max, span_max, **ahead):
         asked.append(first)
         if len(asked) == 1:
             return [stale[first]]
-        return locations(ledger_id, first, stop, count_max, span_max)
+        return locations(ledger_id, first, stop, count_max, span_max, **ahead)
 
     monkeypatch.setattr(storage._locations, "get", lambda ledger, each: stale[each] if not asked else get(ledger, each))
     monkeypatch.setattr(storage._locations, "locations", old_first)
