@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from quire.ledger import open_client
 from quire.world.real import real_world
@@ -54,8 +55,8 @@ async def test_a_flipped_bit_is_healed_within_one_round_without_a_reader(bookies
         victim.announced.append("an entry is damaged, the ledger is to be healed")
         victim.start()
 
-        def healed() -> bool:
-            found = report(victim)
+        async def healed() -> bool:
+            found = await trio.to_thread.run_sync(report, victim)
             return bool(found["healedEntries"] == found["damagedEntries"] == 2)
 
         await until(healed, "both are healed")
