@@ -10,6 +10,7 @@ from bookie.entry_log_config import EntryLogConfig
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.limbo.config import IntegrityKeys
+from bookie.scrubber.config import ScrubKeys
 from bookie.settings.indexes import IndexKeys
 from bookie.settings.pressure import PressureKeys
 from bookie.settings.reads_and_flushes import ReadAndFlushKeys
@@ -92,6 +93,7 @@ def check_folders(config: BookieFolders) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(
+    ScrubKeys,
     IntegrityKeys,
     BookieFolders,
     EntryLogConfig,

@@ -197,6 +197,18 @@ class LocationIndex:
         last = int.from_bytes(rows[-1][0][8:], "big") if len(rows) == rows_max else ENTRY_ID_MAX
         return found, -1 if last == ENTRY_ID_MAX else last + 1
 
+    def rows(self, ledger_id: int, first: int, rows_max: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the ledger's next `rows_max` rows (entry id, location) from entry `first` on; location -1 if a row is
+        damaged. Also return the entry to continue with, -1 at the end of the ledger.
+        """
+        rows = list(islice(self._rows.scan(_KEY.pack(ledger_id, first), _past(ledger_id)), rows_max))
+        found = [
+            (int.from_bytes(key[8:], "big"), int.from_bytes(value, "big") if len(value) == 8 else -1)
+            for key, value in rows
+        ]
+        last = found[-1][0] if len(rows) == rows_max else ENTRY_ID_MAX
+        return found, -1 if last == ENTRY_ID_MAX else last + 1
+
     def move(self, log_id: int, entries: Sequence[tuple[int, int, int]], *, last: bool = False) -> int:
         """Point the rows of entries (ledger id, entry id, new location) there, if they still point into log `log_id`.
 

@@ -32,7 +32,7 @@ _TAIL_GUESS: Final = 16 << 10
 """Bytes read for a last entry of unknown length; a longer entry takes a second read."""
 _TAIL_MAX: Final = 256 << 10
 """Largest distance from the last entry to the next one of its ledger that is taken for the entry's length."""
-_CHAIN_RECORDS: Final = 8
+CHAIN_RECORDS: Final = 8
 """Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
 """Bytes read at a time for that."""
@@ -180,7 +180,7 @@ def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[
     offset = offsets[count]
     if offset > end:
         scan = Scan(lambda size, at: data[at : at + size], offset, start=end)
-        for _ in islice(scan, _CHAIN_RECORDS):
+        for _ in islice(scan, CHAIN_RECORDS):
             pass
         if scan.torn_at < 0:
             return count, end, ""
@@ -208,7 +208,7 @@ def _check_chain(file: File, at: int, until: int) -> str:
     Examines only a few.
     """
     scan = Scan(file.pread, until, start=at, chunk_size=_CHAIN_CHUNK)
-    for _ in islice(scan, _CHAIN_RECORDS):
+    for _ in islice(scan, CHAIN_RECORDS):
         pass
     return "no entry begins behind it" if scan.torn_at >= 0 else ""
 

@@ -86,7 +86,8 @@ class DbLedgerStorage(OneOfSeveral):
         self.held_ledgers: Collection[int] = self._removal.held
         """Forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
         self.upkeep: Upkeep
-        """From `open` on."""
+        self.parts: StorageParts
+        """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
         self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes)
         self._compactor: LogCompactor
@@ -151,7 +152,7 @@ class DbLedgerStorage(OneOfSeveral):
         log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
         self._log_map = log_map
         log_map.start(existing)
-        parts = StorageParts(
+        self.parts = parts = StorageParts(
             world=self._world,
             folder=self._current,
             cache=self._cache,
@@ -397,6 +398,10 @@ class DbLedgerStorage(OneOfSeveral):
         if compacted.chosen:
             self.stats.compaction_ratio = len(compacted.logs) / compacted.chosen
         return compacted
+
+    def healed(self, log_id: int) -> None:
+        """Damaged entries of a log were written again elsewhere: compaction need no longer leave the log alone."""
+        self._compactor.healed(log_id)
 
     async def compact_locations(self) -> None:
         """Compact the map of the location index: it is written anew without the rows that were deleted."""

@@ -21,6 +21,7 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.cookie import rebuild_command
 from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFailedError
+from bookie.scrubber.start_check import check_all
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
 from quire.metadata.bookies import Endpoint, check_bookie_id
@@ -175,6 +176,8 @@ async def serve(
         bookie.total_bytes = total_bytes
         if conf is not None:
             bookie.garbage.open_peers = partial(holders_of(conf, config.id), world, metadata)
+        if config.bookie.check_on_start:
+            await check_all(bookie)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
