@@ -20,18 +20,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "a bookie that can serve no longer ends its process at once": "bookieDeathWatchInterval",
     "bounded by journalMaxMemorySizeMb": "journalQueueSize",
     "timers end when they are due, without ticks": "requestTimer*",
-<<<<<<< HEAD
     "a group of the journal holds what queued during the last sync, and has one sync": "journalAdaptiveGroupWrites",
     "a group of the journal is padded to 512 bytes; disks with larger sectors are written through the page cache": (
         "journalAlignmentSize"
     ),
     "a group of the journal is written in one call, without a buffer": "journalWriteBufferSizeKB",
-    "entry logs grow as they are written": "entryLogFilePreallocationEnabled",
-=======
-    "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
-    "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
-    "journalWriteBufferSizeKB",
->>>>>>> main
     "entries are written out of the write cache, and read as they are needed, without a buffer": "readBufferSizeBytes "
     "writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads skipList* openFileLimit fileInfo* "
@@ -119,13 +112,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "
         "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
-<<<<<<< HEAD
-    "entryLogPerLedgerEnabled": refused(
-        is_true, "DbLedgerStorage, of the original too, has one entry log for all ledgers; set it to false"
-    ),
-=======
-    "journalReuseFiles": refused(is_true, "journal files are not reused; set it to false"),
->>>>>>> main
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
         "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. The folders of a "
