@@ -168,10 +168,8 @@ class AddBounds(NamedTuple):
 class Adds:
     """Adds in progress and waiting, one object per bookie, or per pair of directory and journal."""
 
-    def __init__(self, bookie: AddingBookie, bounds: AddBounds, directory: int = 0) -> None:
-        """`directory`: number of the ledger directory that has these ledgers, whose room the adds take."""
+    def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
         self._bookie = bookie
-        self._directory = directory
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
         self._wait_s = bounds.wait_s
@@ -233,11 +231,7 @@ class Adds:
         allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
         rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
         if rc is Rc.OK and not flags & HIGH_PRIORITY:
-<<<<<<< HEAD
-            room = disks.rooms[self._directory]
-=======
             room = disks.rooms[disks.directory_of(ledger_id)]
->>>>>>> main
             if not room.take(run.size):
                 disks.ran_out()
                 if not room.reason:

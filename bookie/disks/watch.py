@@ -77,8 +77,6 @@ class DiskWatch:
         self._sizes: dict[str, tuple[int, int]] = {}
         self.rooms = [each.room for each in self._directories]
         """Room of each ledger directory. An add for which there is no room is followed by `ran_out`."""
-<<<<<<< HEAD
-=======
         self.directory_of: Callable[[int], int] = lambda ledger_id: ledger_id % len(self._directories)
         """Number of the directory of a ledger."""
         self.is_usable: Callable[[int], bool] = lambda number: True
@@ -89,7 +87,6 @@ class DiskWatch:
         """The figures of `make_room`."""
         self._measuring: Measuring | None = None
         """The rounds of `run`, if there are several folders of a kind."""
->>>>>>> main
         self._fullness = Fullness()
         self.why_full = self._fullness.why_full
         self.takes_urgent = True
