@@ -168,10 +168,8 @@ class AddBounds(NamedTuple):
 class Adds:
     """Adds in progress and waiting, one object per bookie, or per pair of directory and journal."""
 
-    def __init__(self, bookie: AddingBookie, bounds: AddBounds, directory: int = 0) -> None:
-        """`directory`: number of the ledger directory that has these ledgers, whose room the adds take."""
+    def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
         self._bookie = bookie
-        self._directory = directory
         self._waiting: deque[tuple[float, Add]] = deque()
         self._timer: Timer | None = None
         self._wait_s = bounds.wait_s

@@ -86,7 +86,7 @@ class SpreadAdds:
 
         def make(directory: int, journal: int) -> Adds:
             place: AddingBookie = _Place(bookie, storages[directory], journals[journal], directory)
-            return Adds(place, share, directory)
+            return Adds(place, share)
 
         self._queues = [[make(i, j) for j in range(len(journals))] for i in range(len(storages))]
 
