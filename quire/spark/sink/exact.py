@@ -1,0 +1,97 @@
+"""Writing of one attempt of one task so that all attempts together write each row once.
+
+All attempts use one producer name, and give each row the same sequence id; the broker drops what it has. `sequences`
+has the rules, and `promise` what topics and settings must fulfil. While one attempt runs, the broker refuses its name
+to a second, speculative one, which waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from quire.spark.admin import Admin
+from quire.spark.options.parse import Options
+from quire.spark.runtime import credentials_of
+from quire.spark.sink.attempts import Attempt, Identity
+from quire.spark.sink.columns import Rows, SinkColumns
+from quire.spark.sink.promise import Promise
+from quire.spark.sink.routing import Indexes
+from quire.spark.sink.sequences import TargetSequence, blocks, grouped
+from quire.spark.sink.sorting import sorted_rows
+from quire.spark.sink.task_writer import Blocking, Door, TaskWriter
+
+
+class Checks(Protocol):
+    """Checks of topics; `Promise`, or a test's."""
+
+    def check(self, topic: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def promise_of(options: Options, pending_ms: int) -> Promise:
+    """Return the checks of a task, with a client of its own."""
+    admin = Admin(
+        options.admin_url,
+        timeout_s=options.operation_timeout_ms / 1000,
+        tls=options.tls,
+        credentials=credentials_of(options),
+    )
+    return Promise(admin, pending_ms)
+
+
+class ExactTaskWriter(TaskWriter):
+    """Writer whose repetition writes nothing again."""
+
+    def __init__(
+        self,
+        options: Options,
+        columns: SinkColumns,
+        attempt: Attempt,
+        identity: Identity,
+        checks: Checks,
+        open_door: Callable[[Options, str], Door] = Blocking,
+    ) -> None:
+        super().__init__(options, columns, attempt, open_door)
+        self._identity = identity
+        self._checks = checks
+        self._sequences: dict[str, TargetSequence] = {}
+        """One per target that the task writes to."""
+
+    def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._options.sort_rows:
+            batches = sorted_rows(batches, self._columns)
+        sized = [at for at in (self._columns.value, self._columns.key) if at >= 0]
+        return blocks(batches, sized)
+
+    def _name(self) -> str:
+        return self._identity.producer_name()
+
+    def _partitions(self, door: Door, topics: Sequence[str]) -> list[int]:
+        counts = door.partitions(topics)  # it makes missing topics, whose policies can then be read
+        try:
+            for topic in topics:
+                self._checks.check(topic)
+        finally:
+            self._checks.close()
+        return counts
+
+    def _send(self, door: Door, rows: Rows, routed: Mapping[str, Indexes]) -> None:
+        for target, indexes in routed.items():
+            sequence = self._sequences.get(target)
+            if sequence is None:
+                sequence = self._sequences[target] = TargetSequence(target, self._identity.batch_id)
+            chosen = grouped(rows.take(indexes))
+            cut = sequence.begin(chosen, door.last_id(target))
+            entries = self._packed_for(chosen.take(range(cut)), target) if cut else []
+            if cut < len(chosen):
+                entries += self._packed_for(chosen.take(range(cut, len(chosen))), target)
+            door.send([(target, sequence.numbered(entries))])
+
+    def _finish(self) -> None:
+        super()._finish()
+        for sequence in self._sequences.values():
+            sequence.finish()
