@@ -7,7 +7,7 @@ to a second, speculative one, which waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from quire.spark.sink.promise import Promise
 from quire.spark.sink.routing import Indexes
 from quire.spark.sink.sequences import TargetSequence, blocks, grouped
 from quire.spark.sink.sorting import sorted_rows
-from quire.spark.sink.task_writer import Blocking, Door, TaskWriter
+from quire.spark.sink.task_writer import Blocking, Door, TaskWriter, Written
+from quire.spark.topics import partitioned_name
 
 
 class Checks(Protocol):
@@ -60,6 +61,7 @@ class ExactTaskWriter(TaskWriter):
         self._checks = checks
         self._sequences: dict[str, TargetSequence] = {}
         """One per target that the task writes to."""
+        self._checked: set[str] = set()
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._options.sort_rows:
@@ -70,26 +72,32 @@ class ExactTaskWriter(TaskWriter):
     def _name(self) -> str:
         return self._identity.producer_name()
 
-    def _partitions(self, door: Door, topics: Sequence[str]) -> list[int]:
-        counts = door.partitions(topics)  # it makes missing topics, whose policies can then be read
-        try:
-            for topic in topics:
-                self._checks.check(topic)
-        finally:
-            self._checks.close()
-        return counts
-
     def _send(self, door: Door, rows: Rows, routed: Mapping[str, Indexes]) -> None:
         for target, indexes in routed.items():
             sequence = self._sequences.get(target)
             if sequence is None:
                 sequence = self._sequences[target] = TargetSequence(target, self._identity.batch_id)
             chosen = grouped(rows.take(indexes))
-            cut = sequence.begin(chosen, door.last_id(target))
+            last_id = door.last_id(target)  # opens a producer, which makes a missing topic
+            self._check(target)
+            cut = sequence.begin(chosen, last_id)
             entries = self._packed_for(chosen.take(range(cut)), target) if cut else []
             if cut < len(chosen):
                 entries += self._packed_for(chosen.take(range(cut, len(chosen))), target)
             door.send([(target, sequence.numbered(entries))])
+
+    def _check(self, target: str) -> None:
+        """Check the topic of a target, once and before its first row."""
+        topic = partitioned_name(target)
+        if topic not in self._checked:
+            self._checks.check(topic)
+            self._checked.add(topic)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        try:
+            return super().write(batches)
+        finally:
+            self._checks.close()
 
     def _finish(self) -> None:
         super()._finish()

@@ -123,10 +123,6 @@ class TaskWriter:
         """Return the name of the producers."""
         return self._attempt.producer_name()
 
-    def _partitions(self, door: Door, topics: Sequence[str]) -> list[int]:
-        """Return the number of partitions of topics that the task has not written to yet."""
-        return door.partitions(topics)
-
     def _send(self, door: Door, rows: Rows, routed: Mapping[str, Indexes]) -> None:
         """Send rows to their targets."""
         door.send([(target, self._pack(rows, indexes, target)) for target, indexes in routed.items()])
@@ -143,7 +139,7 @@ class TaskWriter:
             self._door = self._open_door(self._options, self._name())
         unknown = self._router.unknown(topics)
         if unknown:
-            for topic, count in zip(unknown, self._partitions(self._door, unknown), strict=True):
+            for topic, count in zip(unknown, self._door.partitions(unknown), strict=True):
                 self._router.tell(topic, count)
         routed = self._router.route(rows, topics)
         try:
