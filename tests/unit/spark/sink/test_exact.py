@@ -93,7 +93,8 @@ def batches(count: int, size: int) -> list[pa.RecordBatch]:
     """Return rows with 13 keys in batches of a size."""
     keys = pa.array([f"k{number % 13}" for number in range(count)])
     values = pa.array([b"%d" % number for number in range(count)], pa.binary())
-    return pa.Table.from_arrays([keys, values], names=["__key", "value"]).to_batches(max_chunksize=size)
+    made: list[pa.RecordBatch] = pa.table({"__key": keys, "value": values}).to_batches(max_chunksize=size)
+    return made
 
 
 def attempt(topic: FakeTopic, rows: list[pa.RecordBatch], checks: FakeChecks | None = None, **options: str) -> int:
