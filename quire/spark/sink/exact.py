@@ -13,13 +13,15 @@ from typing import Protocol
 import pyarrow as pa
 
 from quire.spark.admin import Admin
+from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import credentials_of
 from quire.spark.sink.attempts import Attempt, Identity
 from quire.spark.sink.columns import Rows, SinkColumns
+from quire.spark.sink.input_end import input_ended
 from quire.spark.sink.promise import Promise
 from quire.spark.sink.routing import Indexes
-from quire.spark.sink.sequences import TargetSequence, blocks, grouped
+from quire.spark.sink.sequences import TargetSequence
 from quire.spark.sink.sorting import sorted_rows
 from quire.spark.sink.task_writer import Blocking, Door, TaskWriter, Written
 from quire.spark.topics import partitioned_name
@@ -55,19 +57,31 @@ class ExactTaskWriter(TaskWriter):
         identity: Identity,
         checks: Checks,
         open_door: Callable[[Options, str], Door] = Blocking,
+        ended: Callable[[], bool | None] = input_ended,
     ) -> None:
+        """`ended`: returns whether the rows have ended as they should."""
         super().__init__(options, columns, attempt, open_door)
         self._identity = identity
         self._checks = checks
+        self._ended = ended
         self._sequences: dict[str, TargetSequence] = {}
         """One per target that the task writes to."""
         self._checked: set[str] = set()
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if self._options.sort_rows:
-            batches = sorted_rows(batches, self._columns)
-        sized = [at for at in (self._columns.value, self._columns.key) if at >= 0]
-        return blocks(batches, sized)
+        whole = self._whole(batches)
+        return super()._pieces(sorted_rows(whole, self._columns) if self._options.sort_rows else whole)
+
+    def _whole(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows. Raises SinkError behind the last one if Spark has not sent all."""
+        yield from batches
+        ended = self._ended()
+        if ended is False:
+            raise SinkError("the rows ended early, because what comes before the sink failed")
+        if ended is None and self._options.sort_rows:
+            raise SinkError("sortRows needs all rows of a task, and this version of Spark does not show if it has them")
+
+    _in_order = True
 
     def _name(self) -> str:
         return self._identity.producer_name()
@@ -77,7 +91,7 @@ class ExactTaskWriter(TaskWriter):
             sequence = self._sequences.get(target)
             if sequence is None:
                 sequence = self._sequences[target] = TargetSequence(target, self._identity.batch_id)
-            chosen = grouped(rows.take(indexes))
+            chosen = rows.take(indexes)
             last_id = door.last_id(target)  # opens a producer, which makes a missing topic
             self._check(target)
             cut = sequence.begin(chosen, last_id)

@@ -7,8 +7,9 @@ repeated task is harmless if each of its rows gets the id that it had before. Th
 neither the order of the rows behind a shuffle, nor that a repeated batch is cut into the same tasks, and a row with the
 id of another one would be dropped: lost. Therefore:
 
-- A position counts the rows of one task for one target, in the order of `blocks` and `grouped`, which look at nothing
-  but the rows: not at Arrow's batches, the batching or the compression, which may be different the next time.
+- A position counts the rows of one task for one target, in their order. Arrow's batches, the batching and the
+  compression make no difference to it. Nor does the end of the rows: when what comes before the sink fails, Spark ends
+  them early without saying so, and what was written is the beginning of the whole.
 - An entry that would lie across the end of what the broker has is cut there (`begin` returns where), as the broker
   judges a batch by its first id.
 - The id of the last row of an entry has a check of all rows up to it. If the rows of a repetition are others, the check
@@ -18,9 +19,8 @@ id of another one would be dropped: lost. Therefore:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
 from crc32c import crc32c
 
 from quire.client.packing import Packed
@@ -35,10 +35,6 @@ BATCH_MAX = (1 << BATCH_BITS) - 1
 ROWS_MAX = 1 << POSITION_BITS
 """Maximum rows of one task for one target."""
 _CHECK_MASK = (1 << CHECK_BITS) - 1
-
-BLOCK_ROWS = 4096
-BLOCK_BYTES = 8 << 20
-"""Bounds of a block. They decide on the order of rows with keys, so another version must keep them."""
 
 
 def lowest_id(batch_id: int, position: int) -> int:
@@ -142,54 +138,10 @@ class TargetSequence:
     def _others(self, position: int) -> SinkError:
         return SinkError(
             f"{self._target} has other rows of batch {self._batch_id} than this repetition of it, up to row {position}"
-            " of this task: their order, the number of tasks or of partitions is another one. Nothing of the"
-            " difference was written. Behind a shuffle, set sortRows=true and keep the number of shuffle partitions;"
+            " of this task: their order, the number of tasks or of partitions is another one. This task has written"
+            " none of them. Behind a shuffle, set sortRows=true and keep the number of shuffle partitions;"
             " to write this batch at least once instead, start the query once with exactlyOnce=false"
         )
-
-
-def blocks(
-    batches: Iterable[pa.RecordBatch], sized_columns: Sequence[int], rows_max: int = BLOCK_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` again, cut by nothing but their number and their bytes in `sized_columns` (binary or
-    string). A larger row is a block of its own."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        start = 0
-        for at, added in enumerate(_sizes(batch, sized_columns)):
-            if rows and (rows >= rows_max or size + added > BLOCK_BYTES):
-                yield _joined([*waiting, batch.slice(start, at - start)])
-                waiting, start, rows, size = [], at, 0, 0
-            rows += 1
-            size += added
-        waiting.append(batch.slice(start))
-    if rows:
-        yield _joined(waiting)
-
-
-def grouped(rows: Rows) -> Rows:
-    """Return the rows of a block by key, in the order in which the keys appear, as `pack` makes batches of them."""
-    if rows.keys is None:
-        return rows
-    places: dict[bytes | None, list[int]] = {}
-    for at, key in enumerate(rows.keys):
-        places.setdefault(key, []).append(at)
-    if len(places) < 2:
-        return rows
-    return rows.take([at for of_key in places.values() for at in of_key])
-
-
-def _sizes(batch: pa.RecordBatch, columns: Sequence[int]) -> Iterator[int]:
-    import pyarrow.compute as pc
-
-    lengths = [pc.fill_null(pc.binary_length(batch.column(at)), 0).to_pylist() for at in columns]
-    return map(sum, zip(*lengths, strict=True))
-
-
-def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    there = [part for part in parts if part.num_rows]
-    return there[0] if len(there) == 1 else pa.concat_batches(there)
 
 
 def _rolling(rows: Rows, check: int) -> Iterator[int]:

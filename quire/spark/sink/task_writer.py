@@ -85,6 +85,9 @@ class Blocking:
 class TaskWriter:
     """Writer of the rows of one attempt of one task."""
 
+    _in_order = False
+    """Whether rows keep their order beyond their keys."""
+
     def __init__(
         self,
         options: Options,
@@ -169,6 +172,7 @@ class TaskWriter:
             rows.properties,
             rows.event_ms,
             batch=self._options.batching,
+            in_order=self._in_order,
             compression=self._options.compression,
             # the broker announces its limit to the producer, which applies it
             message_size_max=UNLIMITED,

@@ -19,6 +19,7 @@ from quire.spark.options.parse import VERSION_MAX, Options
 from quire.spark.sink.attempts import Attempt, Identity
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.exact import ExactTaskWriter
+from quire.spark.sink.input_end import input_ended
 from quire.spark.sink.promise import INACTIVITY, Promise, check_age, check_settings, check_topic, pending_since
 from quire.spark.sink.sequences import BATCH_MAX, split_id
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
@@ -97,11 +98,17 @@ def batches(count: int, size: int) -> list[pa.RecordBatch]:
     return made
 
 
-def attempt(topic: FakeTopic, rows: list[pa.RecordBatch], checks: FakeChecks | None = None, **options: str) -> int:
+def attempt(
+    topic: FakeTopic,
+    rows: list[pa.RecordBatch],
+    checks: FakeChecks | None = None,
+    ended: bool | None = True,
+    **options: str,
+) -> int:
     parsed = Options.parse({"topic": "t", "exactlyOnce": "true", **options}, use="write")
     identity = Identity("query-1b2c", STREAMING.batch_id, STREAMING.partition)
     columns = SinkColumns(value=1, key=0)
-    writer = ExactTaskWriter(parsed, columns, STREAMING, identity, checks or FakeChecks(), topic.open)
+    writer = ExactTaskWriter(parsed, columns, STREAMING, identity, checks or FakeChecks(), topic.open, lambda: ended)
     return writer.write(iter(rows)).rows
 
 
@@ -128,6 +135,30 @@ def test_rows_of_a_key_keep_their_order():
     for key in range(13):
         of_key = [number for number in numbers if number % 13 == key]
         assert of_key == list(range(key, 9000, 13))
+
+
+def test_consecutive_rows_of_a_key_share_an_entry_and_all_rows_keep_their_order():
+    keys = pa.array(["a", "a", "b", "a", None, None])
+    values = pa.array([b"%d" % number for number in range(6)], pa.binary())
+    topic = FakeTopic()
+    attempt(topic, pa.table({"__key": keys, "value": values}).to_batches())
+    assert [entry.count for entry in topic.stored[T]] == [2, 1, 1, 2]
+
+
+@pytest.mark.parametrize("stop", [1, 4095, 4096, 5000])
+def test_rows_that_end_early_fail_the_attempt_and_the_next_one_writes_the_rest(stop: int):
+    rows = batches(9000, 1000)
+    part = pa.Table.from_batches(rows).slice(0, stop).to_batches()
+    topic = FakeTopic()
+    refuses(SinkError, lambda: attempt(topic, part, ended=False), "the rows ended early")
+    attempt(topic, rows)
+    assert topic.messages == 9000
+    assert topic.dropped == stop
+    topic = FakeTopic()
+    refuses(SinkError, lambda: attempt(topic, part, ended=False, sortRows="true"), "the rows ended early")
+    assert topic.messages == 0, "sorted rows of a part are no part of the sorted rows"
+    refuses(SinkError, lambda: attempt(topic, rows, ended=None, sortRows="true"), "does not show if it has them")
+    assert input_ended() is None
 
 
 def test_a_topic_is_checked_once_and_before_its_first_row():

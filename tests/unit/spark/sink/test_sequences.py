@@ -14,11 +14,8 @@ from quire.spark.errors import SinkError
 from quire.spark.sink.columns import Rows, SinkColumns
 from quire.spark.sink.sequences import (
     BATCH_MAX,
-    BLOCK_BYTES,
     ROWS_MAX,
     TargetSequence,
-    blocks,
-    grouped,
     lowest_id,
     split_id,
 )
@@ -143,33 +140,6 @@ def test_more_rows_than_ids_are_refused():
             return ROWS_MAX + 1
 
     refuses(SinkError, lambda: TargetSequence(T, 0).begin(Many([]), -1), "more than 33554432 rows")
-
-
-def arrow(*values: bytes | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
-
-
-def test_blocks_are_the_same_however_arrow_cuts_the_rows():
-    generator = random.Random(4)
-    values = [b"x" * generator.choice((1, 10, BLOCK_BYTES // 5)) for _ in range(100)] + [None]
-    whole = [block.column(0).to_pylist() for block in blocks([arrow(*values)], [0], rows_max=30)]
-    for _ in range(5):
-        cuts = sorted(generator.sample(range(1, 100), 8))
-        parts = [arrow(*values[a:b]) for a, b in zip([0, *cuts, 101], [*cuts, 101, 101], strict=True)]
-        assert [block.column(0).to_pylist() for block in blocks(parts, [0], rows_max=30)] == whole
-    assert [value for block in whole for value in block] == values
-    assert max(map(len, whole)) <= 30
-    assert all(len(block) == 1 or sum(len(value or b"") for value in block) <= BLOCK_BYTES for block in whole)
-    large = [b"y" * (BLOCK_BYTES + 1)] * 2
-    assert [block.num_rows for block in blocks([arrow(*large)], [0])] == [1, 1]
-    assert list(blocks([arrow()], [0])) == []
-
-
-def test_rows_of_a_block_are_by_key_in_the_order_of_its_entries():
-    rows = rows_of(b"1", b"2", b"3", b"4", b"5", keys=[b"b", b"a", None, b"a", b"b"])
-    assert grouped(rows).values == [b"1", b"5", b"2", b"4", b"3"]
-    same = rows_of(b"1", b"2", keys=[b"a", b"a"])
-    assert grouped(same) is same
 
 
 SORTED = SinkColumns(value=0, key=1, partition=2, event_time=3, properties=4)
