@@ -14,8 +14,9 @@ import sys
 
 
 def input_ended() -> bool | None:
-    """Return whether all rows were sent, behind the last one of them; None: unknown, as this is no worker of Spark's, or
-    one of a version that differs. Waits for the mark."""
+    """Return whether all rows were sent. To be called behind the last one; waits for the mark.
+
+    None: unknown, as this is no worker of Spark's, or one of a version that differs."""
     frame = sys._getframe()
     while (caller := frame.f_back) is not None:
         frame = caller
