@@ -28,6 +28,7 @@ from quire.client.options import ClientOptions
 from quire.client.producer import Producer
 from quire.client.reader import Reader
 from quire.client.retrying import retrying
+from quire.client.sequenced import SequencedProducer
 from quire.client.service_url import parse_service_url
 from quire.client.subscription import Subscription
 from quire.client.transactions import ASSIGN_TOPIC, TransactionClient, TransactionProducer
@@ -226,6 +227,15 @@ class Client:
         make = partial(TransactionProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
         return await self._open(make)
 
+    async def sequenced_producer(
+        self, topic: str, name: str, *, pending_bytes_max: int = 32 << 20, pending_max: int = 1000
+    ) -> SequencedProducer:
+        """Open a producer whose caller chooses the sequence ids; see `producer`.
+
+        `name`: name under which the broker keeps the ids. While another producer has it, opening waits."""
+        make = partial(SequencedProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
+        return await self._open(make)
+
     async def _open(self, make: Callable[[], A]) -> A:
         attachment = make()
         self._nursery.start_soon(attachment.live, name=str(attachment))
@@ -254,6 +264,7 @@ __all__ = [
     "MessageId",
     "Producer",
     "Reader",
+    "SequencedProducer",
     "Subscription",
     "TransactionClient",
     "open_client",
