@@ -160,14 +160,8 @@ class Bookie:
         )
         if isinstance(made.storage, DbLedgerStorage) and isinstance(made.journal, Journal):
             return Adds(cast(AddingBookie, self), bounds)
-        return SpreadAdds(
-            self,
-            made.storage.directories,
-            made.journal.journals,
-            made.routes,
-            made.directories,
-            bounds,
-        )
+        storages, journals = made.storage.directories, made.journal.journals
+        return SpreadAdds(self, storages, journals, made.routes, made.directories, bounds)
 
     def _workers(self, name: str, count: int) -> LedgerReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)

@@ -98,10 +98,7 @@ class DbLedgerStorage(OneOfSeveral):
         self._end_log = False
         self._end_copies = False
         self.on_flush_due: Callable[[], None] | None = None
-        """Called once, synchronously, when the write cache is full enough for a flush.
-
-        Called again after that flush if the cache has filled in the meantime.
-        """
+        """Called once, synchronously, when the write cache is full enough for a flush, and once after each flush."""
         self.on_flushed: Callable[[], None] | None = None
         """Called when a flush has made room in the write cache."""
         self.on_forgotten: Callable[[Sequence[int]], None] | None = None
