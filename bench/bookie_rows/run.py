@@ -1,4 +1,4 @@
-"""What the rows of `scripts/bench bookie` share: where they run, the figures they find, and help with files and
+"""Common parts of the rows of `scripts/bench bookie`: where they run, the figures they find, and help with files and
 metadata."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TOGETHER = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """What is expected of a figure: of Quire's divided by Apache's, or of Quire's alone."""
+    """Bound of a figure: of Quire's divided by Apache's, or of Quire's alone."""
 
     limit: float
     better: Literal["more", "less"]

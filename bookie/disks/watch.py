@@ -80,7 +80,7 @@ class DiskWatch:
         self.directory_of: Callable[[int], int] = lambda ledger_id: ledger_id % len(self._directories)
         """Number of the directory of a ledger."""
         self.is_usable: Callable[[int], bool] = lambda number: True
-        """Whether a ledger directory can be used; one that cannot is not measured."""
+        """Tells if a ledger directory can be used; one that cannot is not measured."""
         self.on_broken: Callable[[int, OSError], None] = lambda number, error: None
         """Called if one ledger directory of several cannot be measured."""
         self._first: tuple[list[tuple[Space, ...]], list[Space]] | None = None

@@ -32,11 +32,11 @@ class ScrubRecord:
     entries: int = 0
     """Entries read in the current round, or in the last one."""
     unverified: int = 0
-    """Those of them whose digest is not known: of a MAC whose password is not in the metadata."""
+    """Number of those whose digest is not known: of a MAC whose password is not in the metadata."""
     logs: dict[int, int] = field(default_factory=dict)
     """Time at which the header and the map of each log were last read; its entries: in the round of that time."""
     damaged_logs: dict[int, str] = field(default_factory=dict)
-    """What is wrong with headers and maps."""
+    """Faults of headers and maps."""
     damages: dict[int, dict[int, DamagedEntry]] = field(default_factory=dict)
     """Damaged entries that are not healed, by ledger and entry."""
     lost: dict[int, str] = field(default_factory=dict)

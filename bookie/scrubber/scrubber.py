@@ -81,7 +81,7 @@ class Scrubber:
         self._saved_at = 0.0
         self._loaded = False
         self.records = [ScrubRecord() for _ in bookie.storage.directories]
-        """What was found, by directory."""
+        """Findings by directory."""
         self.counts = ScrubCounts()
 
     def ask(self) -> None:

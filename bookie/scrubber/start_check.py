@@ -52,5 +52,5 @@ async def check_all(bookie: Bookie) -> None:
         )
     raise StorageDamagedError(
         f"localConsistencyCheckOnStartup: {count} of {entries} entries are damaged, for example {damages[0].reason}. "
-        "Start without it and begin a scrub (`quire shell scrub -start`), which copies them from other bookies"
+        "Start without it and begin a scrub (PUT /api/v1/bookie/scrub), which copies them from other bookies"
     )

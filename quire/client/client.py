@@ -22,13 +22,13 @@ from quire.client import commands
 from quire.client.attachment import Attachment, Home
 from quire.client.connections import Connections
 from quire.client.consumer import Consumer, ConsumerOptions
+from quire.client.deduplicated.sequenced import SequencedProducer
 from quire.client.errors import ServerRefusedError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
 from quire.client.producer import Producer
 from quire.client.reader import Reader
 from quire.client.retrying import retrying
-from quire.client.sequenced import SequencedProducer
 from quire.client.service_url import parse_service_url
 from quire.client.subscription import Subscription
 from quire.client.transactions import ASSIGN_TOPIC, TransactionClient, TransactionProducer

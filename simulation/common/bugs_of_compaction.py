@@ -60,7 +60,7 @@ def _torn_log_is_empty() -> list[Patch]:
 
 
 def _usage_not_worked_out_anew() -> list[Patch]:
-    """What a log holds is worked out once, however many of its ledgers are deleted later."""
+    """The content of a log is worked out once, however many of its ledgers are deleted later."""
 
     def stale(self: LogMap, log_id: int) -> LogUsage | None:
         return self._usages.get(log_id)

@@ -22,7 +22,7 @@ LOG_HEADER = 1024
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """What is on the disk of one bookie."""
+    """Content of the disk of one bookie."""
 
     bookie_id: str
     logs: tuple[tuple[str, int], ...]

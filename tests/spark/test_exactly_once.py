@@ -20,12 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
 from quire.spark.trace import read_trace
+from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.support import make_partitions, wait_for
 from tests.support import web
 from tests.support.server import StandaloneProcess, standalone
 
 ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
-NAMESPACE = "public/exact"
 ROWS = 30_000
 """Rows of a killed task: Spark hands over 10,000 at a time."""
 
@@ -47,15 +47,6 @@ def deduplicated(server: StandaloneProcess) -> str:
 @pytest.fixture
 def exact(deduplicated: str, topic: str) -> str:
     return topic.replace("public/default", deduplicated)
-
-
-def make_deduplicated(server: StandaloneProcess) -> None:
-    web.request("PUT", f"{server.web}/admin/v2/namespaces/{NAMESPACE}").raise_for_status()
-    url = f"{server.web}/admin/v2/namespaces/{NAMESPACE}/deduplication"
-    web.request("POST", url, json=True).raise_for_status()
-    # nothing subscribes, and a restarted server would delete what is in closed ledgers
-    kept = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-    web.request("POST", url.replace("deduplication", "retention"), json=kept).raise_for_status()
 
 
 class Query:
@@ -95,17 +86,6 @@ class Query:
             event["event"] == "written" and event["batch"] == batch and event["rows"] != 0
             for event in read_trace(str(self.trace))
         )
-
-
-def values(client: pulsar.Client, *topics: str) -> list[bytes]:
-    """Return all values of topics without partitions, in their order. No deduplication of the reader's."""
-    found = []
-    for topic in topics:
-        reader = client.create_reader(topic, pulsar.MessageId.earliest)
-        while reader.has_message_available():
-            found.append(reader.read_next(10_000).data())
-        reader.close()
-    return found
 
 
 def rows(*numbers: range) -> Counter[bytes]:

@@ -18,9 +18,9 @@ import pytest
 
 from quire.spark.trace import read_trace
 from tests.spark.archive_run import ArchiveRun, TraceTail
+from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.generator import quiet_client
 from tests.spark.support import make_partitions, publish, wait_for
-from tests.spark.test_exactly_once import NAMESPACE, make_deduplicated, values
 from tests.support.server import StandaloneProcess, standalone
 
 pytestmark = pytest.mark.full

@@ -28,7 +28,7 @@ class Attempt:
     attempt_id: int
     """Number that differs for each attempt of each task of one application."""
     adaptive: bool = False
-    """Whether ADAPTIVE_STATELESS is on."""
+    """True if ADAPTIVE_STATELESS is on."""
 
     @classmethod
     def current(cls) -> Attempt:
@@ -50,8 +50,8 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What repetitions of one task have in common, and other tasks do not."""
+class TaskIdentity:
+    """TaskIdentity of a task, which its repetitions have in common and other tasks do not."""
 
     writer: str
     """Name of the query, application or job, with its kind."""

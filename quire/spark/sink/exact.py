@@ -16,7 +16,7 @@ from quire.spark.admin import Admin
 from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import credentials_of
-from quire.spark.sink.attempts import Attempt, Identity
+from quire.spark.sink.attempts import Attempt, TaskIdentity
 from quire.spark.sink.columns import Rows, SinkColumns
 from quire.spark.sink.input_end import input_ended
 from quire.spark.sink.promise import Promise
@@ -54,7 +54,7 @@ class ExactTaskWriter(TaskWriter):
         options: Options,
         columns: SinkColumns,
         attempt: Attempt,
-        identity: Identity,
+        identity: TaskIdentity,
         checks: Checks,
         open_door: Callable[[Options, str], Door] = Blocking,
         ended: Callable[[], bool | None] = input_ended,

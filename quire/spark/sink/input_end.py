@@ -1,4 +1,4 @@
-"""Whether the rows of a task have ended, or only stopped.
+"""Tell rows of a task that have ended from rows that only stopped.
 
 When something before a Python sink fails, Spark shuts down the socket to its worker, and the iterator of the rows ends
 as if there were no more. At the end of all rows a mark follows (END_OF_STREAM), which the worker reads when the sink

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from quire.client.client import Client
+from quire.client.deduplicated.sequenced import Numbered, SequencedProducer
 from quire.client.errors import ClientError
 from quire.client.packing import Packed
 from quire.client.producer import Producer
-from quire.client.sequenced import Numbered, SequencedProducer
 from quire.spark.errors import SinkError
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Whether a topic, and Spark's settings, can keep the promise of exactlyOnce; if not, the error has the remedy."""
+"""Check that a topic, and Spark's settings, keep the promise of exactlyOnce; if not, the error has the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INACTIVITY_DEFAULT_MIN = 360
 
 
 class Lookup(Protocol):
-    """What is asked of the brokers' REST interface; `Admin`, or a test's."""
+    """Questions to the brokers' REST interface; `Admin`, or a test's."""
 
     def deduplication(self, topic: str) -> bool: ...
 

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 
 from crc32c import crc32c
 
+from quire.client.deduplicated.sequenced import Numbered
 from quire.client.packing import Packed
-from quire.client.sequenced import Numbered
 from quire.spark.errors import SinkError
 from quire.spark.sink.columns import Rows
 

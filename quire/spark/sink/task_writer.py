@@ -86,7 +86,7 @@ class TaskWriter:
     """Writer of the rows of one attempt of one task."""
 
     _in_order = False
-    """Whether rows keep their order beyond their keys."""
+    """True if rows keep their order beyond their keys."""
 
     def __init__(
         self,

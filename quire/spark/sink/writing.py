@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import VERSION_MAX, Options
 from quire.spark.plain_errors import plain_errors
-from quire.spark.sink.attempts import Attempt, Identity
+from quire.spark.sink.attempts import Attempt, TaskIdentity
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.exact import ExactTaskWriter, promise_of
 from quire.spark.sink.promise import check_settings, pending_since
@@ -62,7 +62,7 @@ class QuireWriter(DataSourceArrowWriter):  # type: ignore[misc]  # (pyspark's cl
         attempt = Attempt.current()
         if not self._options.exactly_once:
             return _write(TaskWriter(self._options, self._columns, attempt), self._options, attempt, iterator)
-        identity = Identity(self._writer, self._options.version, attempt.partition)
+        identity = TaskIdentity(self._writer, self._options.version, attempt.partition)
         return _write_exactly(self._options, self._columns, attempt, identity, 0, iterator)
 
     def commit(self, messages: Sequence[Written | None]) -> None:
@@ -101,7 +101,7 @@ class QuireStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # (
             check_settings(attempt)
         if attempt.batch_id > VERSION_MAX:
             raise SinkError(f"exactlyOnce numbers batches up to {VERSION_MAX}: begin with a new checkpoint")
-        identity = Identity(f"query-{attempt.query_id}", attempt.batch_id, attempt.partition)
+        identity = TaskIdentity(f"query-{attempt.query_id}", attempt.batch_id, attempt.partition)
         return _write_exactly(self._options, self._columns, attempt, identity, self._pending_ms, iterator)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -120,7 +120,7 @@ def _write_exactly(
     options: Options,
     columns: SinkColumns,
     attempt: Attempt,
-    identity: Identity,
+    identity: TaskIdentity,
     pending_ms: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Written:

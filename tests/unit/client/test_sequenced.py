@@ -1,4 +1,4 @@
-"""quire/client/sequenced.py, against the fake broker"""
+"""quire/client/deduplicated/sequenced.py, against the fake broker"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from quire.client.client import Client
+from quire.client.deduplicated.sequenced import Numbered
 from quire.client.packing import pack
-from quire.client.sequenced import Numbered
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import peek
 from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, Session

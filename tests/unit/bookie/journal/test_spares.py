@@ -137,7 +137,7 @@ def test_a_file_is_cut_behind_its_end_when_it_is_left() -> None:
 
 
 class Seal:
-    """What a seal would know."""
+    """Facts that a seal would know."""
 
     def __init__(self) -> None:
         self.begun_id = 9

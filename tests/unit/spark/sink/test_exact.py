@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from quire.client.deduplicated.sequenced import Numbered
 from quire.client.packing import Packed
-from quire.client.sequenced import Numbered
 from quire.spark.admin import AdminRefusedError
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import VERSION_MAX, Options
-from quire.spark.sink.attempts import Attempt, Identity
+from quire.spark.sink.attempts import Attempt, TaskIdentity
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.exact import ExactTaskWriter
 from quire.spark.sink.input_end import input_ended
@@ -106,7 +106,7 @@ def attempt(
     **options: str,
 ) -> int:
     parsed = Options.parse({"topic": "t", "exactlyOnce": "true", **options}, use="write")
-    identity = Identity("query-1b2c", STREAMING.batch_id, STREAMING.partition)
+    identity = TaskIdentity("query-1b2c", STREAMING.batch_id, STREAMING.partition)
     columns = SinkColumns(value=1, key=0)
     writer = ExactTaskWriter(parsed, columns, STREAMING, identity, checks or FakeChecks(), topic.open, lambda: ended)
     return writer.write(iter(rows)).rows
@@ -176,9 +176,9 @@ def test_a_topic_is_checked_once_and_before_its_first_row():
 
 
 def test_names_are_the_same_for_all_attempts_and_differ_between_tasks_and_writers():
-    first = Identity("query-a", 1, 0)
-    assert first.producer_name() == Identity("query-a", 2, 0).producer_name() == "quire-spark-query-a-0"
-    others = (Identity("query-a", 1, 1), Identity("query-b", 1, 0), Identity("application-a", 1, 0))
+    first = TaskIdentity("query-a", 1, 0)
+    assert first.producer_name() == TaskIdentity("query-a", 2, 0).producer_name() == "quire-spark-query-a-0"
+    others = (TaskIdentity("query-a", 1, 1), TaskIdentity("query-b", 1, 0), TaskIdentity("application-a", 1, 0))
     assert len({each.producer_name() for each in (first, *others)}) == 4
 
 

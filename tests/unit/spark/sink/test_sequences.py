@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from quire.client.deduplicated.sequenced import SEQUENCE_ID_MAX, Numbered
 from quire.client.packing import pack
-from quire.client.sequenced import SEQUENCE_ID_MAX, Numbered
 from quire.spark.errors import SinkError
 from quire.spark.sink.columns import Rows, SinkColumns
 from quire.spark.sink.sequences import (
