@@ -155,8 +155,8 @@ class AutoRecoveryConfig(OldLedgerKeys):
     placement_policy: str = conf_key(
         "ensemblePlacementPolicy",
         "rack-aware",
-        doc="Policy that chooses bookies for copies: rack-aware, region-aware, random, the original's class "
-        "name, or module:Class.",
+        doc="Policy that chooses bookies for copies: rack-aware, region-aware, zone-aware, random, the original's "
+        "class name, or module:Class.",
     )
     min_racks_per_write_quorum: int = conf_key(
         "minNumRacksPerWriteQuorum", 2, minimum=1, doc="Minimum number of racks for the copies of an entry."
@@ -165,4 +165,46 @@ class AutoRecoveryConfig(OldLedgerKeys):
         "enforceMinNumRacksPerWriteQuorum",
         False,
         doc="true: a copy that would leave an entry on fewer racks is not made.",
+    )
+    desired_zones: int = conf_key(
+        "desiredNumZonesPerWriteQuorum",
+        3,
+        minimum=1,
+        doc="Number of zones for the copies of an entry, if there are that many; with the zone-aware policy.",
+    )
+    min_zones: int = conf_key(
+        "minNumZonesPerWriteQuorum",
+        2,
+        minimum=1,
+        doc="Minimum number of zones for the copies of an entry, with the zone-aware policy; less than the copies.",
+    )
+    strict_zones: bool = conf_key(
+        "enforceStrictZoneawarePlacement",
+        True,
+        doc="false: the zone-aware policy chooses bookies at random, also those without a zone.",
+    )
+    disk_weighted: bool = conf_key(
+        "diskWeightBasedPlacementEnabled",
+        False,
+        doc="true: bookies with more free disk space get more copies.",
+    )
+    weight_multiple: int = conf_key(
+        "bookieMaxMultipleForWeightBasedPlacement",
+        3,
+        minimum=0,
+        doc="Limit of the weight of a bookie in multiples of the median; 0: no limit.",
+    )
+    weights_interval_s: int = conf_key(
+        "getBookieInfoIntervalSeconds",
+        86400,
+        unit=SECONDS,
+        minimum=1,
+        doc="Interval at which bookies are asked for their free disk space, with diskWeightBasedPlacementEnabled.",
+    )
+    weights_retry_s: int = conf_key(
+        "getBookieInfoRetryIntervalSeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Time after which a bookie is asked again that did not answer.",
     )

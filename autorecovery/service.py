@@ -25,6 +25,7 @@ from autorecovery.entry_lists import entry_lists
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.bookies.authentication import BookieCredentials
+from quire.ledger.bookies.watcher import WatcherConfig
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on
@@ -155,6 +156,12 @@ def open_repair_client(
         policy=config.placement_policy,
         min_racks_per_write_quorum=config.min_racks_per_write_quorum,
         enforce_min_racks_per_write_quorum=config.enforce_min_racks_per_write_quorum,
+        desired_zones_per_write_quorum=config.desired_zones,
+        min_zones_per_write_quorum=config.min_zones,
+        strict_zones=config.strict_zones,
+        disk_weighted=config.disk_weighted,
+        max_weight_multiple=config.weight_multiple,
     )
     settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
-    return open_client_on(world, metadata, settings, root=root, tls=tls, credentials=credentials)
+    watcher = WatcherConfig(weights_interval_s=config.weights_interval_s, weights_retry_s=config.weights_retry_s)
+    return open_client_on(world, metadata, settings, root=root, watcher=watcher, tls=tls, credentials=credentials)

@@ -1,172 +1,141 @@
 """`scripts/bench bookie`: one bookie process under a raw pipelined generator (version 2, fsync on, 10 ledgers), beside
-one of Apache BookKeeper in interleaved rounds; then random reads of entries that are in none of its caches.
+one of Apache BookKeeper in interleaved rounds.
+
+Rows: `adds` at full speed, `latency` of adds beside a flush, a compaction and a drain, `reads` of entries that are in
+no cache, `recovery` of a journal, and `large`, a bookie with many ledgers. Medians of the rounds are compared; the
+noise is what the rounds of a row differ by.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
 import shutil
-import statistics
 import sys
 import tempfile
-import threading
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from struct import Struct
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from rocksdict import AccessType, Options, Rdict
 
-from bench.bookies import Cluster, apache_classes, cluster, restart, zookeeper
-from bench.procs import cpu_s
-from bench.raw_bookie import LEDGERS, Filled, flood, random_reads
+from bench.bookie_rows.adds import add_rows
+from bench.bookie_rows.large import large_rows
+from bench.bookie_rows.latency import latency_rows
+from bench.bookie_rows.reads import read_rows
+from bench.bookie_rows.recovery import recovery_rows
+from bench.bookie_rows.run import APACHE, QUIRE, Row, Run
+from bench.bookies import apache_classes, zookeeper
+from bench.picture import draw
 from bench.yardstick import factor, measure, sentence
 from quire.service.programs.command_line import run_command
 
 console = Console()
-LOADS = (("1 KB", 1024, 1000), ("64 KB", 65536, 100))
-"""Name, bytes, window."""
-READS = 100_000
-THREADS = 8
-SMALL_CACHES = {"dbStorage_writeCacheMaxSizeMb": 16, "dbStorage_readAheadCacheMaxSizeMb": 1}
-_LOCATION_KEY = Struct("!qq")
-
-
-def drop_page_cache(folder: Path) -> None:
-    """Make the kernel drop the clean pages of every file in the folder."""
-    os.sync()
-    for path in folder.rglob("*"):
-        if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(file)
-
-
-def fill_page_cache(folder: Path) -> None:
-    """Read every file in the folder once: a kernel may have dropped pages of its own accord."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                while file.read(1 << 20):
-                    pass
-
-
-def measure_adds(group: Cluster, first_ledger: int, size: int, window: int, seconds: float) -> dict[str, float]:
-    bookie = group.bookies[0]
-    before = cpu_s(bookie.pids)
-    filled, took = flood(bookie.port, first_ledger, size, window, seconds)
-    count = filled.entries * LEDGERS
-    return {"entries/s": count / took, "CPU us": (cpu_s(bookie.pids) - before) / count * 1e6}
-
-
-def bare_reads(folder: Path, filled: Filled, count: int) -> float:
-    """Return the rate of the same reads by THREADS threads of RocksDB get and pread alone. The bookie is stopped."""
-    current = folder / "ledgers/current"
-    options = Options(raw_mode=True)
-    rows = Rdict(str(current / "locations"), options, access_type=AccessType.read_only())
-    files: dict[int, int] = {}
-    for path in current.glob("*.log"):
-        with contextlib.suppress(ValueError):
-            files[int(path.stem, 16)] = os.open(path, os.O_RDONLY)
-    places = random.Random(2).sample(range(LEDGERS * filled.entries), min(count, LEDGERS * filled.entries))
-
-    def loop(part: list[int]) -> None:
-        for place in part:
-            value = rows.get(_LOCATION_KEY.pack(filled.first_ledger + place % LEDGERS, place // LEDGERS))
-            assert value is not None
-            location = int.from_bytes(value, "big")
-            os.pread(files[location >> 32], 32 + filled.size, location & 0xFFFFFFFF)
-
-    threads = [threading.Thread(target=loop, args=(places[i::THREADS],)) for i in range(THREADS)]
-    begun = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took = time.perf_counter() - begun
-    rows.close()
-    for file in files.values():
-        os.close(file)
-    return len(places) / took
-
-
-def reads(folder: Path, zookeeper_port: int, seconds: float, count: int) -> dict[str, float]:
-    """Return random reads of 1 KB entries per second: with the files in the page cache, without, and the bare loop
-    without."""
-    found: dict[str, float] = {}
-    with cluster("quire-reads", folder, zookeeper_port, 1) as group:
-        filled, _ = flood(group.bookies[0].port, 1, 1024, 1000, seconds)
-        bookie = restart(group, 0, SMALL_CACHES)  # empty caches, and little room in them
-        fill_page_cache(bookie.folder)
-        found["reads/s, page cache"] = count / random_reads(bookie.port, filled, 1000, count)
-        drop_page_cache(bookie.folder)
-        found["reads/s, page cache dropped"] = count / random_reads(bookie.port, filled, 1000, count)
-    drop_page_cache(bookie.folder)
-    found["bare loop/s, page cache dropped"] = bare_reads(bookie.folder, filled, count)
-    return found
+ROWS = ("adds", "latency", "reads", "recovery", "large")
+TABLE_WIDTH = 140
+FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB = 10_000_000, 100_000, 1024
 
 
 def main() -> int:
     """Run the command line; return the exit code."""
-    return run_command(adds_and_reads, name="scripts/bench bookie", text=__doc__)
+    return run_command(measure_rows, name="scripts/bench bookie", text=__doc__)
 
 
-def adds_and_reads(
+def measure_rows(
+    only: Annotated[str, typer.Option(help="Rows, with commas.")] = ",".join(ROWS),
     rounds: Annotated[int, typer.Option()] = 3,
     seconds: Annotated[float, typer.Option(help="Measured seconds of each load.")] = 5,
-    warm: Annotated[float, typer.Option(help="Seconds of load before measuring.")] = 20,
-    fill: Annotated[float, typer.Option(help="Seconds of adds before the reads.")] = 10,
-    read_count: Annotated[int, typer.Option("--reads")] = READS,
+    warm_s: Annotated[float, typer.Option("--warm", help="Seconds of load before adds are measured.")] = 20,
+    entries: Annotated[int, typer.Option(help="Entries among which reads are measured.")] = 500_000,
+    reads: Annotated[int, typer.Option(help="Random reads of a round.")] = 100_000,
+    recovery_mb: Annotated[int, typer.Option(help="Journal to recover.")] = 256,
+    large_entries: Annotated[int, typer.Option(help="Entries of the large bookie.")] = 1_000_000,
+    large_ledgers: Annotated[int, typer.Option(help="Ledgers of the large bookie.")] = 10_000,
+    full_size: Annotated[
+        bool, typer.Option("--full-size", help="10^7 entries in 10^5 ledgers, and a journal of 1 GB.")
+    ] = False,
     no_apache: Annotated[bool, typer.Option("--no-apache")] = False,
     data_folder: Annotated[
         Path | None, typer.Option("--folder", help="Folder of the data; its disk is measured.")
     ] = None,
+    picture: Annotated[Path, typer.Option()] = Path("out/bench-bookie.png"),
 ) -> int:
-    classes = None if no_apache else apache_classes()
+    names = only.split(",")
+    if unknown := set(names) - set(ROWS):
+        raise typer.BadParameter(f"--only: there is no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    if full_size:
+        large_entries, large_ledgers, recovery_mb = FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB
+    kinds: dict[str, Callable[[Run], list[Row]]] = {
+        "adds": partial(add_rows, seconds=seconds, warm=warm_s),
+        "latency": partial(latency_rows, seconds=seconds),
+        "reads": partial(read_rows, entries=entries, reads=reads),
+        "recovery": partial(recovery_rows, megabytes=recovery_mb),
+        "large": partial(large_rows, entries=large_entries, ledgers=large_ledgers),
+    }
     folder = Path(tempfile.mkdtemp(prefix="quire-bench-", dir=data_folder))
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
     yardstick = factor(measure())
+    found: list[Row] = []
     try:
-        with contextlib.ExitStack() as stack:
-            port = stack.enter_context(zookeeper(folder / "zookeeper"))
-            groups = [stack.enter_context(cluster("quire", folder, port, 1))]
-            if classes is not None:
-                groups.append(stack.enter_context(cluster("apache", folder, port, 1, classes=classes)))
-            for group in groups:
-                if warm:
-                    measure_adds(group, 1, 1024, 1000, warm)
-            for number in range(rounds):
-                for load, (name, size, window) in enumerate(LOADS):
-                    for group in groups:
-                        first = 1000 * (number + 1) + 100 * load
-                        for figure, value in measure_adds(group, first, size, window, seconds).items():
-                            found.setdefault((name, group.name), {}).setdefault(figure, []).append(value)
-            for group in groups:
-                for bookie in group.bookies:
-                    bookie.stop()
-            read = reads(folder, port, fill, read_count)
+        with zookeeper(folder / "zookeeper") as port:
+            run = Run(
+                folder=folder,
+                zookeeper_port=port,
+                classes=None if no_apache else apache_classes(),
+                rounds=rounds,
+                say=lambda line: console.print(line, style="dim", soft_wrap=True),
+            )
+            for name in names:
+                found += kinds[name](run)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    table = Table(title=f"One bookie, fsync on, medians of {rounds} rounds")
-    for column in ("add", "bookie", "entries/s", "CPU us per entry"):
-        table.add_column(column)
-    for (name, kind), figures in found.items():
-        medians = [statistics.median(figures[figure]) for figure in ("entries/s", "CPU us")]
-        table.add_row(name, kind, f"{medians[0]:,.0f}", f"{medians[1]:.2f}")
-    console.print(table)
-    for name, value in read.items():
-        console.print(f"{name}: {value:,.0f}")
-    ratio = read["reads/s, page cache dropped"] / read["bare loop/s, page cache dropped"]
-    console.print(f"beside the bare loop: {ratio:.2f}x")
+    _print(found, rounds)
     console.print(sentence(yardstick, factor(measure())), soft_wrap=True)
+    _draw(found, picture)
     return 0
+
+
+def _print(rows: list[Row], rounds: int) -> None:
+    table = Table(title=f"One bookie, fsync on, medians of {rounds} rounds")
+    for column in ("", "Quire", "noise", "Apache", "noise", "Quire / Apache", "bound"):
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        cells = []
+        for kind in (QUIRE, APACHE):
+            median = row.median(kind)
+            cells += ["", ""] if median is None else [f"{_number(median)} {row.unit}", f"{row.spread(kind):.0%}"]
+        ours, theirs = row.median(QUIRE), row.median(APACHE)
+        ratio = f"{ours / theirs:.2f}" if ours is not None and theirs else ""
+        sign = ">=" if row.bound.better == "more" else "<="
+        bound = f"{sign} {row.bound.limit:g}" + (f" {row.unit}" if row.bound.alone else "") if row.bound.limit else ""
+        judged = row.judged
+        if bound and judged is not None:
+            bound = f"[{'green' if row.bound.holds(judged) else 'red'}]{bound}[/]"
+        table.add_row(row.title, *cells, ratio, bound)
+    Console(width=max(console.width, TABLE_WIDTH)).print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _draw(rows: list[Row], path: Path) -> None:
+    bars = []
+    for row in rows:
+        judged = row.judged
+        if judged is None or not row.bound.limit:
+            continue
+        if row.bound.alone:
+            bars.append((f"{row.title} / bound of {row.bound.limit:g} {row.unit}", judged / row.bound.limit, 1.0))
+        else:
+            bars.append((f"{row.title} / Apache's", judged, row.bound.limit))
+    better = [row.bound.better for row in rows if row.judged is not None and row.bound.limit]
+    draw(
+        [(*bar, each) for bar, each in zip(bars, better, strict=True)],
+        path,
+        label="Quire / Apache BookKeeper, or / a bound (black mark: expected)",
+    )
+    console.print(f"picture: {path}")
 
 
 if __name__ == "__main__":

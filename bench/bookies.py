@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,16 @@ from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.servers.zookeeper.process import find_java, start_server, write_conf
 from quire.world.real import real_world
 
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 180.0
+DIRECT_GB = 6
+"""Bound of the memory of the original's caches."""
+_ORIGINAL = {
+    "httpServerClass": "org.apache.bookkeeper.http.vertx.VertxHttpServer",
+    "dbStorage_writeCacheMaxSizeMb": 256,
+    "dbStorage_readAheadCacheMaxSizeMb": 256,
+    "dbStorage_rocksDB_blockCacheSize": 100 << 20,
+}
+"""Settings of the original: those of caches are its defaults with 1 GB of memory for them, whatever DIRECT_GB is."""
 _ROOT = Path(__file__).parents[1]
 
 
@@ -30,15 +41,37 @@ class Bookie:
     """A running bookie."""
 
     port: int
+    http_port: int
     folder: Path
     process: subprocess.Popen[bytes]
+    classes: str | None
+    """Class path of the original; None: Quire's."""
 
     @property
     def pids(self) -> list[int]:
         return tree(self.process.pid)
 
+    @property
+    def id(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
     def stop(self) -> None:
         stop_process(self.process)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def get(self, path: str) -> str:
+        """Return the answer of a resource of the HTTP server."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def put(self, path: str, value: object) -> None:
+        body = json.dumps(value).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", data=body, method="PUT")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +146,14 @@ async def _initialize(port: int, root: str) -> None:
 
 def _launch(folder: Path, uri: str, classes: str | None, conf: Mapping[str, object]) -> Bookie:
     folder.mkdir(parents=True)
-    port = free_port()
+    port, http_port = free_port(), free_port()
     settings: dict[str, object] = {
+        **({} if classes is None else _ORIGINAL),
+        **conf,
         "bookiePort": port,
+        "httpServerEnabled": "true",
+        "httpServerPort": http_port,
+        "prometheusStatsHttpEnable": "false",
         "advertisedAddress": "127.0.0.1",
         "listeningInterface": "lo",
         "allowLoopback": "true",
@@ -126,33 +164,38 @@ def _launch(folder: Path, uri: str, classes: str | None, conf: Mapping[str, obje
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
         "diskUsageThreshold": 0.99,
         "diskUsageWarnThreshold": 0.99,
-        **conf,
     }
     (folder / "bookie.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return _start(folder, port, classes)
+    return _start(folder, port, http_port, classes)
 
 
-def _start(folder: Path, port: int, classes: str | None) -> Bookie:
+def _start(folder: Path, port: int, http_port: int, classes: str | None) -> Bookie:
     path = folder / "bookie.conf"
     if classes is None:
         command = [sys.executable, "-m", "quire.cli.main", "bookie", "--conf", str(path)]
     else:
-        command = [find_java(), "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "--add-opens", "java.base/java.io=ALL-UNNAMED"]
+        command = [
+            find_java(),
+            "-Xmx1g",
+            f"-XX:MaxDirectMemorySize={DIRECT_GB}g",
+            "--add-opens",
+            "java.base/java.io=ALL-UNNAMED",
+        ]
         command += ["-cp", classes, "-Dlog4j.configurationFile=log4j2-server.xml"]
         command += ["org.apache.bookkeeper.server.Main", "--conf", str(path)]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    return Bookie(port=port, folder=folder, process=process)
+    return Bookie(port=port, http_port=http_port, folder=folder, process=process, classes=classes)
 
 
-def restart(group: Cluster, number: int, conf: Mapping[str, object]) -> Bookie:
-    """Stop a bookie of Quire and start it on the same data, with more configuration: the first value of a key
-    counts."""
+def restart(group: Cluster, number: int, conf: Mapping[str, object] | None = None) -> Bookie:
+    """Stop a bookie, unless it is killed already, and start it on the same data, with these values of keys."""
     old = group.bookies[number]
     old.stop()
     path = old.folder / "bookie.conf"
-    path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()) + path.read_text())
-    group.bookies[number] = _start(old.folder, old.port, None)
+    lines = [line for line in path.read_text().splitlines() if line.partition("=")[0] not in (conf or {})]
+    path.write_text("\n".join([*lines, *(f"{key}={value}" for key, value in (conf or {}).items())]) + "\n")
+    group.bookies[number] = _start(old.folder, old.port, old.http_port, old.classes)
     _wait_ready(group.bookies[number])
     return group.bookies[number]
 

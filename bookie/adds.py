@@ -231,7 +231,7 @@ class Adds:
         allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
         rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
         if rc is Rc.OK and not flags & HIGH_PRIORITY:
-            room = disks.rooms[ledger_id % len(disks.rooms)]
+            room = disks.rooms[disks.directory_of(ledger_id)]
             if not room.take(run.size):
                 disks.ran_out()
                 if not room.reason:

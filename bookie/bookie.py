@@ -143,6 +143,9 @@ class Bookie:
         self.directories.changed = self._directory_changed
         disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
+        disks.directory_of = parts.routes.directory
+        disks.is_usable = lambda number: not self.directories.reasons[number]
+        disks.on_broken = self._checkpoints.directory_failed
         disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
         if disks.is_full:
             self.storage.end_log_later()
@@ -157,14 +160,8 @@ class Bookie:
         )
         if isinstance(made.storage, DbLedgerStorage) and isinstance(made.journal, Journal):
             return Adds(cast(AddingBookie, self), bounds)
-        return SpreadAdds(
-            self,
-            made.storage.directories,
-            made.journal.journals,
-            made.routes,
-            made.directories,
-            bounds,
-        )
+        storages, journals = made.storage.directories, made.journal.journals
+        return SpreadAdds(self, storages, journals, made.routes, made.directories, bounds)
 
     def _workers(self, name: str, count: int) -> LedgerReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)

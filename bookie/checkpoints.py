@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.barrier import MarkBarrier
+from bookie.directories.barrier import MarkBarrier, Round
 from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
 from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
@@ -31,17 +31,13 @@ from bookie.recovery import NO_ROOM
 from bookie.retries import retrying
 from bookie.stats import BookieStats
 from quire.service.background import JobFailures
+from quire.service.log import get_logger
 from quire.world.doors import NotSyncedError, World
+
+log = get_logger(__name__)
 
 LOOK_S: Final = 1.0
 """Seconds between two looks for a directory that does not answer."""
-
-
-class _Round(NamedTuple):
-    """Facts taken before a flush: positions of the journals, and removed ledgers that they cover, by directory."""
-
-    marks: list[LogMark]
-    removed: dict[int, list[int]]
 
 
 class Checkpoints:
@@ -141,21 +137,45 @@ class Checkpoints:
         if len(directories) == 1:
             await self._flush(directories[0], now)
         else:
-            errors: list[OSError | StorageFailedError] = []
-            async with trio.open_nursery() as nursery:
-                for directory in directories:
-                    nursery.start_soon(self._flush_noting, directory, now, errors, name="checkpoint of a directory")
-            if errors:
-                raise errors[0]
+            await self._flush_all(directories, now)
         await self._move()
 
-    async def _flush_noting(self, directory: int, now: _Round, errors: list[OSError | StorageFailedError]) -> None:
-        try:
-            await self._flush(directory, now)
-        except (OSError, StorageFailedError) as error:
-            errors.append(error)
+    async def _flush_all(self, directories: Sequence[int], now: Round) -> None:
+        """Flush directories at the same time. Those that turn out not to answer are not waited for.
 
-    async def _prepare(self, directories: Sequence[int]) -> _Round:
+        OSError, StorageFailedError: of the first that failed.
+        """
+        errors: list[OSError | StorageFailedError] = []
+        waiting = set(directories)
+        ended = trio.Event()
+
+        async def flush(directory: int) -> None:
+            nonlocal ended
+            try:
+                await self._flush(directory, now)
+            except (OSError, StorageFailedError) as error:
+                errors.append(error)
+            waiting.discard(directory)
+            ended.set()
+
+        async def flush_each(nursery: trio.Nursery) -> None:
+            nonlocal ended
+            for directory in directories:
+                nursery.start_soon(flush, directory, name="checkpoint of a directory")
+            while any(not self._health.reasons[directory] for directory in waiting):
+                ended = trio.Event()
+                with trio.move_on_after(LOOK_S):
+                    await ended.wait()
+
+        if self._nursery is not None:
+            await flush_each(self._nursery)
+        else:
+            async with trio.open_nursery() as nursery:
+                await flush_each(nursery)
+        if errors:
+            raise errors[0]
+
+    async def _prepare(self, directories: Sequence[int]) -> Round:
         removed = {
             directory: [each for each in self._storages[directory].removed_ledgers() if self._is_new(directory, each)]
             for directory in directories
@@ -163,7 +183,7 @@ class Checkpoints:
         # The mark must pass every record of a removed ledger, including records not yet on disk.
         drained = await self._force(drain=any(removed.values()))
         marks = [journal.mark() for journal in self._journals]
-        return _Round(marks, removed if drained else {})
+        return Round(marks, removed if drained else {})
 
     def _is_new(self, directory: int, ledger_id: int) -> bool:
         return (directory, ledger_id) not in self._removed
@@ -190,7 +210,7 @@ class Checkpoints:
                 await synced.wait()
         return all(synced.is_set() for synced in waiting)
 
-    async def _flush(self, directory: int, now: _Round) -> None:
+    async def _flush(self, directory: int, now: Round) -> None:
         """Flush a directory. OSError, StorageFailedError: it is not certain what is on its disk."""
         storage = self._storages[directory]
         async with self._flushing[directory]:
@@ -268,23 +288,30 @@ class Checkpoints:
     async def write_last_mark(self, journal: int, mark: LogMark) -> None:
         """Write lastMark to all directories that can be used.
 
-        OSError: it is not certain what they have. A directory that fails for another reason than a lack of room fails.
+        A directory that fails for another reason than a lack of room fails. OSError: none has the mark for certain.
         """
         written: list[int] = []
+        errors: list[OSError] = []
         for directory in self._health.usable:
-            write = partial(self._write_mark, directory, journal, mark, written)
+            write = partial(self._write_mark, directory, journal, mark, written, errors)
             await self._unless_stalled(write, directory)
         if written:
             self.last_marks[journal] = mark
+        elif errors:
+            raise errors[0]
 
-    async def _write_mark(self, directory: int, journal: int, mark: LogMark, written: list[int]) -> None:
+    async def _write_mark(
+        self, directory: int, journal: int, mark: LogMark, written: list[int], errors: list[OSError]
+    ) -> None:
         write = partial(self.marks[journal].write, directory, mark)
         try:
             await self._world.offload.run(write, name="last mark")
         except OSError as error:
-            if not self._isolates or error.errno in NO_ROOM:
+            if not self._isolates:
                 raise
-            self.directory_failed(directory, error)
+            if error.errno not in NO_ROOM:
+                self.directory_failed(directory, error)
+            errors.append(error)  # the marks of the other directories are enough: the greatest counts
         else:
             written.append(directory)
 
@@ -327,6 +354,10 @@ class Checkpoints:
         async def trim() -> None:
             try:
                 await self._journals[index].checkpoint_complete(self.last_marks[index])
+            except OSError as error:
+                if len(self._journals) == 1:
+                    raise
+                log.warning("files of a journal before its mark not deleted", journal=index, reason=str(error))
             finally:
                 self._trimming.discard(index)
 
@@ -371,7 +402,8 @@ class Checkpoints:
                 self._move_wanted.set()
 
     async def _make_often(self, directory: int) -> None:
-        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted)
+        only = directory if self._isolates else None
+        retry = retrying(self._world.rng, self._disks, self._job_failures, self._stop_wanted, directory=only)
         while not self._stop_wanted.is_set():
             with trio.move_on_after(self._config.flush_interval_ms / 1000):
                 await self._wanted[directory].wait()

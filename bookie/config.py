@@ -10,6 +10,7 @@ from bookie.entry_log_config import EntryLogConfig
 from bookie.gc_config import GcConfig
 from bookie.journal.config import JournalConfig
 from bookie.limbo.config import IntegrityKeys
+from bookie.scrubber.config import ScrubKeys
 from bookie.settings.indexes import IndexKeys
 from bookie.settings.pressure import PressureKeys
 from bookie.settings.reads_and_flushes import ReadAndFlushKeys
@@ -92,6 +93,7 @@ def check_folders(config: BookieFolders) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieConfig(
+    ScrubKeys,
     IntegrityKeys,
     BookieFolders,
     EntryLogConfig,
@@ -147,6 +149,24 @@ class BookieConfig(
         unit=MS,
         doc="Time to wait for more entries before a sync. 0: no wait, a group is what queued during the last sync.",
     )
+    journal_group_bytes: int = conf_key(
+        "journalBufferedWritesThreshold",
+        512 << 10,
+        minimum=1,
+        unit=BYTES,
+        doc="Bytes at which a group does not wait any longer; see journalMaxGroupWaitMSec.",
+    )
+    journal_group_entries: int = conf_key(
+        "journalBufferedEntriesThreshold",
+        0,
+        minimum=0,
+        doc="Number of entries at which a group does not wait any longer; see journalMaxGroupWaitMSec. 0: any number.",
+    )
+    journal_flush_when_empty: bool = conf_key(
+        "journalFlushWhenQueueEmpty",
+        False,
+        doc="true: no group waits for more entries, as with journalMaxGroupWaitMSec=0.",
+    )
     journal_memory_mb: int = conf_key(
         "journalMaxMemorySizeMb",
         64,
@@ -166,6 +186,12 @@ class BookieConfig(
         minimum=1,
         unit=MS,
         doc="With journalSyncData=false, milliseconds between two syncs of the journal.",
+    )
+    journal_reuse: bool = conf_key(
+        "journalReuseFiles",
+        False,
+        doc="true: write new journal files over one that is no longer needed, which makes syncs faster on most file "
+        "systems. One more file of journalMaxSizeMB is kept.",
     )
     journal_remove_from_page_cache: bool = conf_key(
         "journalRemoveFromPageCache",
@@ -295,9 +321,12 @@ class BookieConfig(
             file_size_max=self.journal_size_max_mb * MIB,
             preallocate=self.journal_prealloc_mb * MIB,
             backups=self.journal_backups_max,
+            reuse=self.journal_reuse,
             queue_size_max=self.journal_memory_mb * MIB,
             sync=self.journal_sync,
             sync_interval_s=self.journal_sync_interval_ms / 1000,
-            group_wait_s=self.journal_group_wait_ms / 1000,
+            group_wait_s=0 if self.journal_flush_when_empty else self.journal_group_wait_ms / 1000,
+            group_bytes=self.journal_group_bytes,
+            group_entries=self.journal_group_entries,
             remove_from_page_cache=self.journal_remove_from_page_cache,
         )

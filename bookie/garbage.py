@@ -8,16 +8,23 @@ looked up once more.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
+
+import trio
 
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import CookieMismatchError
 from bookie.gc.limited_store import LimitedStore
+from quire.metadata.errors import MetadataError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, Random, read_instance_id, read_layout
 from quire.metadata.store import MetadataStore
+
+LOOKS_TOGETHER: Final = 16
+"""Ledgers that are looked up at the same time: one after the other, the way to the metadata store would be most of a
+round in which many ledgers are deleted."""
 
 
 @runtime_checkable
@@ -59,6 +66,25 @@ async def collect_garbage(
 
     async def are_gone(ledgers: list[int]) -> list[int]:
         ledgers_now = await manager()
-        return [ledger_id for ledger_id in ledgers if await ledgers_now.read(ledger_id) is None]
+        left = iter(ledgers)
+        gone: list[int] = []
+        failed: list[MetadataError] = []
+
+        async def look() -> None:
+            for ledger_id in left:
+                try:
+                    if await ledgers_now.read(ledger_id) is None:
+                        gone.append(ledger_id)
+                except MetadataError as error:
+                    failed.append(error)
+                if failed:
+                    return
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(len(ledgers), LOOKS_TOGETHER)):
+                nursery.start_soon(look)
+        if failed:
+            raise failed[0]
+        return sorted(gone)
 
     return await storage.collect_garbage(live_ledgers, are_gone, settle)

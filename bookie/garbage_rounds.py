@@ -3,8 +3,7 @@ garbage.py. Which compaction follows: gc/schedule.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,6 +15,7 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionR
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.apart import Apart
 from bookie.directories.health import DirectoryHealth
 from bookie.disks.watch import DiskWatch
 from bookie.errors import BookieError, StorageFailedError
@@ -28,7 +28,6 @@ from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import Times
 from quire.world.doors import World
-from quire.world.tasks import for_each
 
 log = get_logger(__name__)
 
@@ -76,17 +75,11 @@ class GarbageRounds:
         self._world = world
         self._config = config
         self.storages = storages
-        self._health = health
-        self._directory = 0
-        """The directory in which something is being done."""
+        self._apart = Apart(health, on_failed)
         self._disks = disks
         self._checkpoint = checkpoint
-        self._on_failed = on_failed
         self._hurried = trio.Event()
         self._asked: AskedCompactions | None = None
-        self._scopes: set[trio.CancelScope] = set()
-        self._stopping = False
-        self._ended = trio.Event()
         self._metadata_throttle = CopyThrottle(config.metadata_rate)
         self.open_peers: OpenPeers | None = None
         """Connects to the other bookies. None: ledgers that they have by now stay here."""
@@ -114,11 +107,12 @@ class GarbageRounds:
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
         part was dropped."""
-        all_collected: list[Collected] = []
         manager = partial(self._ledgers, metadata, instance_id)
-        with self._breakable():
-            for storage in self._usable():
-                all_collected.append(await collect_garbage(storage, manager, settle=self._checkpoint))
+
+        async def collect(directory: int) -> Collected:
+            return await collect_garbage(self.storages[directory], manager, settle=self._checkpoint)
+
+        all_collected = await self._apart.each(collect)
         return Collected(
             ledgers=tuple(sorted({each for one in all_collected for each in one.ledgers})),
             logs=tuple([each for one in all_collected for each in one.logs]),
@@ -135,42 +129,17 @@ class GarbageRounds:
             throttle=self._metadata_throttle,
         )
 
-    def _usable(self) -> Iterator[DbLedgerStorage]:
-        """Yield the storages of the directories that can be used."""
-        for index, storage in enumerate(self.storages):
-            if not self._health.reasons[index]:
-                self._directory = index
-                yield storage
-
-    @contextmanager
-    def _breakable(self, directory: int | None = None) -> Iterator[None]:
-        """Run the block, which `end` breaks off; not at all after `stop`. `directory`: that it works in; None: the one
-        of the round.
-        """
-        with trio.CancelScope() as scope:
-            if self._stopping:
-                scope.cancel()
-            self._scopes.add(scope)
-            try:
-                yield
-            except StorageFailedError as error:
-                self._on_failed(self._directory if directory is None else directory, error)
-                raise
-            finally:
-                self._scopes.discard(scope)
-                if self._stopping and not self._scopes:
-                    self._ended.set()
-
     async def run(self, metadata: MetadataStore, instance_id: str) -> None:
         """Collect again and again, for ever."""
         wait_s = self._config.overreplicated_wait_ms / 1000
-        if wait_s <= 0:
-            await self._run_rounds(metadata, instance_id)
-            return
-        # Beside the rounds: a search reads the metadata of each ledger, and a full disk must not wait for it.
-        rounds = partial(self._run_rounds, metadata, instance_id)
-        search = partial(self._run_searches, metadata, instance_id, wait_s)
-        await for_each((rounds, search), lambda job: job(), at_once=2, name="garbage collection")
+        async with trio.open_nursery() as nursery:
+            with self._apart.within(nursery):
+                if wait_s > 0:
+                    # Beside the rounds: a search reads the metadata of each ledger, and a full disk must not wait for
+                    # it.
+                    search = partial(self._run_searches, metadata, instance_id, wait_s)
+                    nursery.start_soon(search, name="search for ledgers of other bookies")
+                await self._run_rounds(metadata, instance_id)
 
     async def _run_searches(self, metadata: MetadataStore, instance_id: str, wait_s: float) -> None:
         while True:
@@ -183,9 +152,8 @@ class GarbageRounds:
     async def collect_overreplicated(self, metadata: MetadataStore, instance_id: str) -> list[int]:
         """Delete the ledgers that other bookies have by now: gc/overreplicated.py. MetadataError, OSError,
         BookieError: a part was deleted."""
-        deleted: list[int] = []
         if self.open_peers is None:
-            return deleted
+            return []
         collection = OverreplicatedLedgers(
             self._world,
             self._config.id,
@@ -193,18 +161,17 @@ class GarbageRounds:
             at_once=self._config.overreplicated_at_once,
             stats=self.overreplicated,
         )
-        for index, storage in enumerate(self.storages):
-            if self._health.reasons[index]:
-                continue
-            with self._breakable(index):
-                deleted += await collection.collect(storage, await self._ledgers(metadata, instance_id))
-        with self._breakable():
+
+        async def collect(directory: int) -> list[int]:
+            deleted = await collection.collect(self.storages[directory], await self._ledgers(metadata, instance_id))
             if deleted:
                 try:
                     await self._checkpoint()  # frees their ids
                 except (OSError, BookieError) as error:
                     log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
-        return deleted
+            return deleted
+
+        return [each for deleted in await self._apart.each(collect) for each in deleted]
 
     async def _run_rounds(self, metadata: MetadataStore, instance_id: str) -> None:
         while True:
@@ -236,10 +203,9 @@ class GarbageRounds:
             )
         began = trio.current_time()
         try:
-            with self._breakable():
-                await self._compact(asked)
-                if began >= self._locations_due:
-                    await self.compact_locations()
+            await self._compact(asked)
+            if began >= self._locations_due:
+                await self.compact_locations()
         except (BookieError, OSError) as error:
             self._observe(self.status.compactions_failed, began)
             log.warning("compaction failed, retrying", reason=str(error))
@@ -255,13 +221,15 @@ class GarbageRounds:
             return
         threshold, max_s = schedule.bounds(kind)
         status.compacting = kind
-        done: list[CompactionResult] = []
+
+        async def compact(directory: int) -> CompactionResult | None:
+            if self._disks.full_directory(directory) and not self._disks.may_compact(directory):
+                return None
+            goes_on = partial(self._goes_on, kind, asked)
+            return await self.storages[directory].compact(kind, threshold, max_s, goes_on)
+
         try:
-            for storage in self._usable():
-                if self._disks.full_directory(self._directory) and not self._disks.may_compact(self._directory):
-                    continue
-                left = max(0.001, began + max_s - trio.current_time()) if max_s else 0
-                done.append(await storage.compact(kind, threshold, left, partial(self._goes_on, kind, asked)))
+            done = [each for each in await self._apart.each(compact) if each is not None]
         finally:
             status.compacting = None
             schedule.ran(kind, trio.current_time())
@@ -286,10 +254,14 @@ class GarbageRounds:
     async def compact_locations(self, paths: Sequence[str] = ()) -> None:
         """Compact the location index of each directory, or only those of these paths. OSError."""
         self.status.compacting_locations = True
+
+        async def compact(directory: int) -> None:
+            storage = self.storages[directory]
+            if not paths or storage.locations_path in paths:
+                await storage.compact_locations()
+
         try:
-            for storage in self._usable():
-                if not paths or storage.locations_path in paths:
-                    await storage.compact_locations()
+            await self._apart.each(compact)
         finally:
             self.status.compacting_locations = False
             self.status.last_locations_ms = self._world.clock.wall_ms()
@@ -319,12 +291,9 @@ class GarbageRounds:
 
     def stop(self) -> None:
         """Begin no round any more."""
-        self._stopping = True
+        self._apart.stop()
 
     async def end(self) -> None:
         """After `stop`: break off what is collected, and wait for the job that runs: it uses the indexes that are
         closed later."""
-        for scope in list(self._scopes):
-            scope.cancel()
-        if self._scopes:
-            await self._ended.wait()
+        await self._apart.end()

@@ -34,6 +34,9 @@ SHARE: Final = 16
 """Reads given to a worker before the next worker is used too."""
 SECTORS_PER_READ: Final = 1.0
 """Average sectors per read from which on workers share: then one read in eight to sixteen waits for a disk."""
+SECTORS_OF_SHARE: Final = 32
+"""Average sectors per read up to which a worker gets SHARE reads, two to four pages each; fewer of larger ones, such as
+batch reads, which would otherwise all wait for one disk read after the other in one worker."""
 MEMORY: Final = 128
 """Number of reads over which the average is taken."""
 
@@ -155,8 +158,9 @@ class ReadWorkers:
         loads = self._loads
         if loads and self._sectors_per_read < SECTORS_PER_READ:
             return 0
+        share = min(SHARE, max(1, int(SHARE * SECTORS_OF_SHARE / max(self._sectors_per_read, SECTORS_PER_READ))))
         for index, load in enumerate(loads):
-            if load < SHARE:
+            if load < share:
                 return index
         if len(loads) < self._workers:
             index = len(loads)

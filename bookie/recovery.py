@@ -35,21 +35,11 @@ LAST_MARK_FILE: Final = "lastMark"
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
-class Start(NamedTuple):
-    """Facts that a start with one journal and one ledger directory depends on.
-
-    `has_served`: the folders were in use before, so the indexes must exist; `has_seal`: they were used by a version
-    that keeps a seal.
-    """
-
-    plan: ReplayPlan
-    has_served: bool
-    has_seal: bool
-
-
 class Starts(NamedTuple):
-    """Facts that a start depends on: `plans` for each journal, `served` and `sealed` for each ledger directory, as
-    `has_served` and `has_seal` of Start. `skips`: a damaged part of a journal is left out.
+    """Facts that a start depends on: `plans` for each journal, `served` and `sealed` for each ledger directory.
+
+    `served`: the folders were in use before, so the indexes must exist; `sealed`: they were used by a version that
+    keeps a seal. `skips`: a damaged part of a journal is left out; only `plan` finds out.
     """
 
     plans: tuple[ReplayPlan, ...]
@@ -87,10 +77,22 @@ async def plan(world: World, config: BookieConfig) -> Starts:
 
 def check_journals(disk: Disk, config: BookieConfig) -> Starts:
     """As `plan`. Blocking."""
+    starts = read_plans(disk, config)
+    skips = False
+    for journal, found in enumerate(starts.plans):
+        replay = _replay(disk, config, journal, found, quiet=True)
+        for _ in replay.batches():
+            pass
+        skips = skips or bool(replay.given_up)
+    return starts._replace(skips=skips)
+
+
+def read_plans(disk: Disk, config: BookieConfig) -> Starts:
+    """Find where replay of each journal begins. Blocking. OSError."""
     plans: list[ReplayPlan] = []
     directories = range(len(config.ledger_directories))
     served, sealed = [False] * len(directories), [False] * len(directories)
-    has_journal = skips = False
+    has_journal = False
     for journal, folder in enumerate(config.journal_directories):
         marks: list[LogMark | None] = []
         seals: list[Sealed] = []
@@ -113,22 +115,9 @@ def check_journals(disk: Disk, config: BookieConfig) -> Starts:
         )
         plans.append(found)
         has_journal = has_journal or bool(journal_ids(disk, current))
-        replay = _replay(disk, config, journal, found, quiet=True)
-        for _ in replay.batches():
-            pass
-        skips = skips or bool(replay.given_up)
     if has_journal and not any(served):
         served = [True] * len(served)
-    return Starts(tuple(plans), tuple(served), tuple(sealed), skips)
-
-
-def read_plan(disk: Disk, directory: str, mark_path: str, seal_path: str) -> Start:
-    """Find where replay of the only journal, in `directory`, begins. Blocking. OSError."""
-    last_mark = _read_mark(disk, mark_path)
-    sealed = read_seal(disk, seal_path)
-    found = _plan(disk, directory, last_mark, sealed, mark_path=mark_path, seal_path=seal_path)
-    has_served = last_mark != NO_MARK or sealed is not None or bool(journal_ids(disk, directory))
-    return Start(found, has_served=has_served, has_seal=sealed is not None and sealed.mark is not None)
+    return Starts(tuple(plans), tuple(served), tuple(sealed))
 
 
 def _read_mark(disk: Disk, path: str) -> LogMark | None:

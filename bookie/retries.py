@@ -23,9 +23,16 @@ LOGGED_EVERY_S: Final = 60.0
 
 
 def retrying(
-    rng: Rng, disks: DiskWatch, job_failures: JobFailures, stop_wanted: trio.Event
+    rng: Rng,
+    disks: DiskWatch,
+    job_failures: JobFailures,
+    stop_wanted: trio.Event,
+    *,
+    directory: int | None = None,
 ) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[bool]]:
     """Return a function that runs a job and handles its errors.
+
+    `directory`: the only ledger directory that the job uses, None if it uses all.
 
     It returns False, after a wait, if the disk refused the job and it is to be run again. StorageFailedError is raised.
     """
@@ -43,7 +50,10 @@ def retrying(
             if trio.current_time() >= log_again:
                 log.error("checkpoint failed, retrying", reason=str(error))
                 log_again = trio.current_time() + LOGGED_EVERY_S
-            disks.flush_failed(key, f"a checkpoint failed: {error}", no_room=error.errno in NO_ROOM)
+            if directory is not None and error.errno in NO_ROOM:
+                disks.directory_ran_out(directory, f"a checkpoint failed: {error}")
+            else:
+                disks.flush_failed(key, f"a checkpoint failed: {error}", no_room=error.errno in NO_ROOM)
             await trio.sleep(RETRY_S)
             return False
         except Exception:

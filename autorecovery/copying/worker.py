@@ -176,7 +176,8 @@ class ReplicationWorker:
         if len(self._failures) > FAILURES_KEPT:
             self._failures.popitem(last=False)
         longest = self._config.failed_lock_release_ms / 1000
-        return float(min(longest, longest / FIRST_SHARE * 2 ** (failures - 1)))
+        doublings = min(failures - 1, FIRST_SHARE.bit_length() - 1)  # a power of more would overflow after some days
+        return float(longest / FIRST_SHARE * 2**doublings)
 
     async def _later(self, locked: LockedLedger, wait_s: float, open_ones: bool) -> None:
         """Keep the lock for `wait_s`; then close the ledger unless its writer has changed the ensemble; then release

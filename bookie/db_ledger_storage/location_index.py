@@ -74,17 +74,28 @@ class LocationIndex:
                 put(pack_key(ledger_id, entry_id), pack_location(base + offset))
         rows.write(batch, sync=True)
 
-    def locations(self, ledger_id: int, first: int, stop: int, count_max: int, span_max: int) -> list[int]:
+    def locations(
+        self,
+        ledger_id: int,
+        first: int,
+        stop: int,
+        count_max: int,
+        span_max: int,
+        *,
+        ahead_count: int = 0,
+        ahead_span: int = 0,
+    ) -> list[int]:
         """Return the locations of entries `first`, `first + 1`, ... up to the first gap; empty if `first` has no row.
 
-        Ends before `stop` (if above ENTRY_ID_MAX: at the end of the ledger), after `count_max` entries, and soon after
-        a location more than `span_max` bytes from the first one.
+        Ends before `stop` (if above ENTRY_ID_MAX: at the end of the ledger). It also ends when there are `count_max`
+        entries or soon after a location more than `span_max` bytes from the first one, if the same holds for
+        `ahead_count` and `ahead_span`.
         """
+        bounds = ((count_max, span_max), (ahead_count, ahead_span))
         found: list[int] = []
         end = _past(ledger_id) if stop > ENTRY_ID_MAX else _KEY.pack(ledger_id, stop)
         scan = self._rows.scan(_KEY.pack(ledger_id, first), end)
-        while len(found) < count_max:
-            wanted = min(_SCAN_ROWS, count_max - len(found))
+        while (wanted := _rows_wanted(found, bounds)) > 0:
             rows = list(islice(scan, wanted))
             if not rows:
                 break
@@ -98,7 +109,7 @@ class LocationIndex:
                 found.extend(_unpack_locations(values[: 8 * together]))
                 break
             found.extend(_unpack_locations(values))
-            if len(rows) < wanted or not 0 <= found[-1] - found[0] <= span_max:
+            if len(rows) < wanted:
                 break
         return found
 
@@ -186,6 +197,18 @@ class LocationIndex:
         last = int.from_bytes(rows[-1][0][8:], "big") if len(rows) == rows_max else ENTRY_ID_MAX
         return found, -1 if last == ENTRY_ID_MAX else last + 1
 
+    def rows(self, ledger_id: int, first: int, rows_max: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the ledger's next `rows_max` rows (entry id, location) from entry `first` on; location -1 if a row is
+        damaged. Also return the entry to continue with, -1 at the end of the ledger.
+        """
+        rows = list(islice(self._rows.scan(_KEY.pack(ledger_id, first), _past(ledger_id)), rows_max))
+        found = [
+            (int.from_bytes(key[8:], "big"), int.from_bytes(value, "big") if len(value) == 8 else -1)
+            for key, value in rows
+        ]
+        last = found[-1][0] if len(rows) == rows_max else ENTRY_ID_MAX
+        return found, -1 if last == ENTRY_ID_MAX else last + 1
+
     def move(self, log_id: int, entries: Sequence[tuple[int, int, int]], *, last: bool = False) -> int:
         """Point the rows of entries (ledger id, entry id, new location) there, if they still point into log `log_id`.
 
@@ -227,6 +250,21 @@ class LocationIndex:
 
     def close(self) -> None:
         self._rows.close()
+
+
+def _rows_wanted(found: list[int], bounds: Sequence[tuple[int, int]]) -> int:
+    """Return how many rows to scan next; 0 if what is found reaches each bound (entries, bytes)."""
+    span = found[-1] - found[0] if found else 0
+    if span < 0:
+        return 0
+    wanted = 0
+    for count_max, span_max in bounds:
+        missing = count_max - len(found)
+        if span <= span_max and missing > 0:
+            if found:  # the rest of the bytes tells how many more entries fit, if they are as long as these
+                missing = min(missing, (span_max - span) * len(found) // max(span, 1) + 2)
+            wanted = max(wanted, missing)
+    return min(_SCAN_ROWS, wanted)
 
 
 def _past(ledger_id: int) -> bytes:

@@ -143,7 +143,8 @@ class LogMap:
         pairs = iter(metadata.ledgers.items())
         while some := list(islice(pairs, _LEDGERS_PER_STEP)):
             ledgers.update([pair for pair in some if lives(pair[0])])
-            yield None
+            if len(some) == _LEDGERS_PER_STEP:
+                yield None
         total = metadata.records or sum(metadata.ledgers.values())
         live = LogMetadata(log_id=log_id, size=metadata.size, ledgers=ledgers, records=total, proven=metadata.proven)
         if self._rows is not None and (stored is None or len(ledgers) < len(metadata.ledgers)):

@@ -32,7 +32,7 @@ _TAIL_GUESS: Final = 16 << 10
 """Bytes read for a last entry of unknown length; a longer entry takes a second read."""
 _TAIL_MAX: Final = 256 << 10
 """Largest distance from the last entry to the next one of its ledger that is taken for the entry's length."""
-_CHAIN_RECORDS: Final = 8
+CHAIN_RECORDS: Final = 8
 """Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
 """Bytes read at a time for that."""
@@ -75,8 +75,10 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion)
         wanted.ledger_id,
         wanted.first,
         wanted.stop,
-        max(wanted.count, wanted.ahead_count) + 1,
-        max(wanted.size, wanted.ahead_size),
+        wanted.count + 1,
+        wanted.size,
+        ahead_count=wanted.ahead_count + 1,
+        ahead_span=wanted.ahead_size,
     )
     return read_found(logs, wanted, found) if found else None
 
@@ -92,8 +94,9 @@ def read_found(logs: EntryLogs, wanted: WantedRegion, found: list[int]) -> Regio
     together = _together(found)
     requested = min(wanted.count, _fitting(found, together, wanted.size))
     ahead = min(wanted.ahead_count, _fitting(found, together, wanted.ahead_size))
-    # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer.
-    taken = ahead if ahead >= 2 * requested else requested
+    # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer, as
+    # would a part of a request.
+    taken = ahead - ahead % requested if ahead >= 2 * requested else requested
     # Offsets count from the first size field. The offset of the ledger's next entry, if there is one, ends the region.
     offsets = [location - base for location in found[:taken]]
     following = found[taken] - base if taken < together else -1
@@ -177,7 +180,7 @@ def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[
     offset = offsets[count]
     if offset > end:
         scan = Scan(lambda size, at: data[at : at + size], offset, start=end)
-        for _ in islice(scan, _CHAIN_RECORDS):
+        for _ in islice(scan, CHAIN_RECORDS):
             pass
         if scan.torn_at < 0:
             return count, end, ""
@@ -205,7 +208,7 @@ def _check_chain(file: File, at: int, until: int) -> str:
     Examines only a few.
     """
     scan = Scan(file.pread, until, start=at, chunk_size=_CHAIN_CHUNK)
-    for _ in islice(scan, _CHAIN_RECORDS):
+    for _ in islice(scan, CHAIN_RECORDS):
         pass
     return "no entry begins behind it" if scan.torn_at >= 0 else ""
 

@@ -23,7 +23,6 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionR
 from bookie.db_ledger_storage.compaction.whole_files import WholeFiles
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_reader import EntryReader
-from bookie.db_ledger_storage.flush import FlushJob, make_log_ahead
 from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
@@ -31,6 +30,7 @@ from bookie.db_ledger_storage.ledger_removal import LedgerRemoval
 from bookie.db_ledger_storage.limbo_rows import LimboRows
 from bookie.db_ledger_storage.location_index import LocationIndex
 from bookie.db_ledger_storage.log_map import FOLDER, LogMap, LogUsage
+from bookie.db_ledger_storage.log_writing.flush import FlushJob, make_log_ahead
 from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
 from bookie.db_ledger_storage.options import StorageOptions, StorageStats
 from bookie.db_ledger_storage.parts import StorageParts, change_maps
@@ -86,7 +86,8 @@ class DbLedgerStorage(OneOfSeveral):
         self.held_ledgers: Collection[int] = self._removal.held
         """Forgotten ledgers that accept no adds before a checkpoint: see `release_ledgers`."""
         self.upkeep: Upkeep
-        """From `open` on."""
+        self.parts: StorageParts
+        """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
         self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes)
         self._compactor: LogCompactor
@@ -97,10 +98,7 @@ class DbLedgerStorage(OneOfSeveral):
         self._end_log = False
         self._end_copies = False
         self.on_flush_due: Callable[[], None] | None = None
-        """Called once, synchronously, when the write cache is full enough for a flush.
-
-        Called again after that flush if the cache has filled in the meantime.
-        """
+        """Called once, synchronously, when the write cache is full enough for a flush, and once after each flush."""
         self.on_flushed: Callable[[], None] | None = None
         """Called when a flush has made room in the write cache."""
         self.on_forgotten: Callable[[Sequence[int]], None] | None = None
@@ -151,7 +149,7 @@ class DbLedgerStorage(OneOfSeveral):
         log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
         self._log_map = log_map
         log_map.start(existing)
-        parts = StorageParts(
+        self.parts = parts = StorageParts(
             world=self._world,
             folder=self._current,
             cache=self._cache,
@@ -397,6 +395,10 @@ class DbLedgerStorage(OneOfSeveral):
         if compacted.chosen:
             self.stats.compaction_ratio = len(compacted.logs) / compacted.chosen
         return compacted
+
+    def healed(self, log_id: int) -> None:
+        """Damaged entries of a log were written again elsewhere: compaction need no longer leave the log alone."""
+        self._compactor.healed(log_id)
 
     async def compact_locations(self) -> None:
         """Compact the map of the location index: it is written anew without the rows that were deleted."""

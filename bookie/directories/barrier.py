@@ -13,8 +13,16 @@ Source of the need: BookKeeper's #3329 and #4844.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from bookie.journal.format import NO_MARK, LogMark
+
+
+class Round(NamedTuple):
+    """Facts taken before a flush: positions of the journals, and removed ledgers that they cover, by directory."""
+
+    marks: list[LogMark]
+    removed: dict[int, list[int]]
 
 
 class MarkBarrier:

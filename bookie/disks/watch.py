@@ -17,6 +17,7 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.disks.directory import LedgerDirectory, space_of
+from bookie.disks.measuring import Measuring
 from bookie.disks.room import Fullness
 from bookie.disks.usage import DiskUsage, Space
 from bookie.errors import DisksFullError
@@ -75,9 +76,17 @@ class DiskWatch:
         self._examined_at = float("-inf")
         self._sizes: dict[str, tuple[int, int]] = {}
         self.rooms = [each.room for each in self._directories]
-        """Room of each ledger directory: that of a ledger is `rooms[ledger_id % len(rooms)]`. An add for which there is
-        no room is followed by `ran_out`.
-        """
+        """Room of each ledger directory. An add for which there is no room is followed by `ran_out`."""
+        self.directory_of: Callable[[int], int] = lambda ledger_id: ledger_id % len(self._directories)
+        """Number of the directory of a ledger."""
+        self.is_usable: Callable[[int], bool] = lambda number: True
+        """Tells if a ledger directory can be used; one that cannot is not measured."""
+        self.on_broken: Callable[[int, OSError], None] = lambda number, error: None
+        """Called if one ledger directory of several cannot be measured."""
+        self._first: tuple[list[tuple[Space, ...]], list[Space]] | None = None
+        """The figures of `make_room`."""
+        self._measuring: Measuring | None = None
+        """The rounds of `run`, if there are several folders of a kind."""
         self._fullness = Fullness()
         self.why_full = self._fullness.why_full
         self.takes_urgent = True
@@ -152,6 +161,13 @@ class DiskWatch:
         self._tell()
         self._wake.set()
 
+    def directory_ran_out(self, number: int, error: str) -> None:
+        """Record a flush of one ledger directory that found no room. The others go on."""
+        self.rooms[number].failed(error)
+        self._failed_at = trio.current_time()
+        self._tell()
+        self._wake.set()
+
     def flush_failed(self, key: object, error: str, *, no_room: bool) -> None:
         """Record a flush that failed: the bookie is read-only until one with that key passes. `no_room`: that was the
         reason.
@@ -181,7 +197,8 @@ class DiskWatch:
 
         Blocking; must be called before anything else is written. DisksFullError.
         """
-        spaces, journals = self._measure()
+        self._first = self._measure()
+        spaces, journals = self._first
         devices = Counter(each[0].device for each in spaces)
         for each, on_disks in zip(self._directories, spaces, strict=True):
             ledgers = on_disks[0]
@@ -204,6 +221,15 @@ class DiskWatch:
 
     async def run(self) -> None:
         """Measure the disks until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if len(self._directories) > 1 or len(self._journals) > 1:
+                if self._first is None:
+                    self._first = await self._world.offload.run(self._measure, name="disk room")
+                spaces, journals = self._first
+                self._measuring = Measuring(self._world, nursery, self._directories, self._journals, spaces, journals)
+            await self._measure_often()
+
+    async def _measure_often(self) -> None:
         while True:
             free = await self._look()
             self.measured()
@@ -229,7 +255,10 @@ class DiskWatch:
 
         held = [each.holds_reserve for each in directories]
         try:
-            spaces = await self._world.offload.run(look, name="disk room")
+            if self._measuring is not None:
+                spaces = await self._look_apart(self._measuring, unflushed)
+            else:
+                spaces = await self._world.offload.run(look, name="disk room")
         except OSError as error:
             self._cannot_examine(error)
             return 0
@@ -246,16 +275,30 @@ class DiskWatch:
         self._tell()
         return min(each.free for each in directories)
 
+    async def _look_apart(self, measuring: Measuring, unflushed: int) -> Sequence[Sequence[Space]]:
+        """Measure all folders, each apart. OSError: none of a kind could be measured."""
+        numbers = range(len(self._directories))
+        failed = await measuring.round([number for number in numbers if self.is_usable(number)], unflushed)
+        if len(failed) == len(numbers):
+            raise failed[0]
+        for number, error in failed.items():
+            self.on_broken(number, error)
+        self._note([each[0] for each in measuring.spaces], measuring.journals)
+        return measuring.spaces
+
     def _measure(self) -> tuple[list[tuple[Space, ...]], list[Space]]:
         """Return the spaces of each ledger directory and of the journals, and note the sizes. Blocking. OSError."""
         spaces = [each.spaces() for each in self._directories]
         journals = [space_of(self._world.disk, folder) for folder in self._journals]
+        self._note([each[0] for each in spaces], journals)
+        return spaces, journals
+
+    def _note(self, ledgers: Sequence[Space], journals: Sequence[Space]) -> None:
         found: dict[str, tuple[int, int]] = {}
-        for kind, measured in (("ledgers", [each[0] for each in spaces]), ("journal", journals)):
+        for kind, measured in (("ledgers", ledgers), ("journal", journals)):
             for number, space in enumerate(measured, 1):
                 found[kind if len(measured) == 1 else f"{kind}-{number}"] = space.free, space.total
         self._sizes = found
-        return spaces, journals
 
     def _cannot_examine(self, error: OSError) -> None:
         self._unexamined = f"a disk cannot be examined: {error}"

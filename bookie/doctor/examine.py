@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, TypeAlias
 
+from bookie.config import BookieConfig
 from bookie.cookie import VERSION_FILE
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
@@ -31,10 +32,11 @@ from bookie.db_ledger_storage.forgotten_fences import FILE_NAME, ForgottenFences
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
 from bookie.doctor.entries import Damaged, EntryCheck
 from bookie.errors import JournalDamagedError, StorageDamagedError
+from bookie.folders import directories_of
 from bookie.journal.format import LedgerKey
 from bookie.journal.replay import Replay
-from bookie.journal.seal import SEAL_FILE, ReplayPlan
-from bookie.recovery import LAST_MARK_FILE, Start, read_plan
+from bookie.journal.seal import ReplayPlan
+from bookie.recovery import Starts, read_plans
 from quire.metadata.cookies import decode_cookie
 from quire.metadata.errors import MetadataError
 from quire.wire.bookkeeper.run import Run
@@ -90,36 +92,23 @@ class Examined:
 def examine(
     disk: Disk,
     look: Look,
+    config: BookieConfig,
     *,
-    journal: str,
-    ledgers: str,
-    index: str,
     remedies: Remedies,
     progress: Progress,
     existing: Container[int] | None = None,
 ) -> Examined:
-    """Examine a bookie whose folders (without `current`) are locked by the caller.
+    """Examine a bookie whose folders are locked by the caller.
 
     Args:
+        config: the folders; the other values are not used.
         existing: the ledgers that have metadata. Damage to entries of others loses nothing: the ledger was deleted, and
             its entries wait for the garbage collection. None: not known, and every ledger counts.
 
     OSError if a folder cannot be read.
     """
     found = Examined()
-    folders = [f"{folder}/current" for folder in dict.fromkeys((journal, ledgers, index))]
-    _Doctor(
-        disk,
-        look,
-        folders,
-        f"{journal}/current",
-        f"{ledgers}/current",
-        f"{index}/current",
-        remedies,
-        found,
-        progress,
-        existing,
-    ).run()
+    _Doctor(disk, look, config, remedies, found, progress, existing).run()
     return found
 
 
@@ -127,33 +116,61 @@ def examine(
 class _Doctor:
     disk: Disk
     look: Look
-    folders: list[str]
-    journal: str
-    ledgers: str
-    index: str
+    config: BookieConfig
     remedies: Remedies
     found: Examined
     progress: Progress
     existing: Container[int] | None
-    start: Start = field(init=False)
 
     def run(self) -> None:
-        missing = [folder for folder in self.folders if not self.disk.exists(folder)]
+        folders = [f"{folder}/current" for folder in directories_of(self.config)]
+        missing = [folder for folder in folders if not self.disk.exists(folder)]
         for folder in missing:
             self.found.lost(folder, "is missing: it was wiped, or is not mounted", self.remedies.storage)
         if missing:
             return
-        self._cookies()
-        journalled = self._journals(self._plan())
-        known = self._ledger_index()
-        self._locations(known, journalled)
-        self._entry_logs()
+        self._cookies(folders)
+        starts = self._plans()
+        journalled = self._journals(starts.plans)
+        pairs = list(zip(self.config.ledger_directories, self.config.indexes, strict=True))
+        examined = [
+            _Directory(
+                self.disk,
+                self.look,
+                f"{ledgers}/current",
+                f"{index}/current",
+                self.remedies,
+                self.found,
+                self.progress,
+                self.existing,
+                has_served=starts.served[number],
+                has_seal=starts.sealed[number],
+            )
+            for number, (ledgers, index) in enumerate(pairs)
+        ]
+        known = [each.ledger_index() for each in examined]
+        for number, each in enumerate(examined):
+            each.locations(known[number], self._of_directory(number, known, journalled))
+            each.entry_logs()
+
+    def _of_directory(
+        self, number: int, known: Sequence[set[int] | None], journalled: Mapping[int, list[tuple[int, int]]]
+    ) -> Mapping[int, list[tuple[int, int]]]:
+        """Return the journal's runs of the ledgers of one directory: those it has, and new ones by their id."""
+        if len(known) == 1:
+            return journalled
+        elsewhere = {each for other in known if other is not None for each in other} - (known[number] or set())
+        return {
+            ledger_id: runs
+            for ledger_id, runs in journalled.items()
+            if ledger_id in (known[number] or ()) or (ledger_id % len(known) == number and ledger_id not in elsewhere)
+        }
 
     # --- small files
 
-    def _cookies(self) -> None:
+    def _cookies(self, folders: Sequence[str]) -> None:
         cookies: dict[str, object] = {}
-        for folder in self.folders:
+        for folder in folders:
             path = f"{folder}/{VERSION_FILE}"
             try:
                 cookies[path] = decode_cookie(self.disk.read(path))
@@ -167,22 +184,27 @@ class _Doctor:
             if cookies[path] != cookies[paths[0]]:
                 self.found.lost(path, f"is not the same as {paths[0]}: one of them is damaged", self.remedies.cookie)
 
-    def _plan(self) -> ReplayPlan:
-        """Return where a start would begin its replay, and up to where the journal is proved."""
-        mark_path, seal_path = f"{self.ledgers}/{LAST_MARK_FILE}", f"{self.ledgers}/{SEAL_FILE}"
-        self.found.files += 2
-        self.start = read_plan(self.disk, self.journal, mark_path, seal_path)
-        self.found.findings.extend(self.start.plan.findings)
-        return self.start.plan
+    def _plans(self) -> Starts:
+        """Return where a start would begin the replay of each journal, and up to where the journals are proved."""
+        starts = read_plans(self.disk, self.config)
+        self.found.files += 2 * len(starts.plans) * len(self.config.ledger_directories)
+        for plan in starts.plans:
+            self.found.findings.extend(plan.findings)
+        return starts
 
     # --- journals
 
-    def _journals(self, plan: ReplayPlan) -> dict[int, list[tuple[int, int]]]:
-        """Return the records behind the mark by ledger: runs of entries (first, last), for ledgers whose key is there
+    def _journals(self, plans: Sequence[ReplayPlan]) -> dict[int, list[tuple[int, int]]]:
+        """Return the records behind the marks by ledger: runs of entries (first, last), for ledgers whose key is there
         too.
         """
-        behind = _LookingReplay(self.disk, self.journal, plan, self.found, self.remedies.journal)
         runs: dict[int, list[tuple[int, int]]] = {}
+        for folder, plan in zip(self.config.journal_directories, plans, strict=True):
+            self._journal(f"{folder}/current", plan, runs)
+        return runs
+
+    def _journal(self, journal: str, plan: ReplayPlan, runs: dict[int, list[tuple[int, int]]]) -> None:
+        behind = _LookingReplay(self.disk, journal, plan, self.found, self.remedies.journal)
         number = 0
         try:
             for records in behind.batches():
@@ -197,8 +219,23 @@ class _Doctor:
             what = f"is damaged at offset {error.offset}: {error.reason}"
             self.found.lost(error.path, what, self.remedies.journal)
         # Files before the mark are copies of stored entries: damage there loses nothing.
-        self.found.files += sum(name.endswith(".txn") for name in self.disk.names(self.journal))
-        return runs
+        self.found.files += sum(name.endswith(".txn") for name in self.disk.names(journal))
+
+
+@dataclass(slots=True)
+class _Directory:
+    """One ledger directory with its indexes. Folders `current`."""
+
+    disk: Disk
+    look: Look
+    ledgers: str
+    index: str
+    remedies: Remedies
+    found: Examined
+    progress: Progress
+    existing: Container[int] | None
+    has_served: bool
+    has_seal: bool
 
     # --- indexes
 
@@ -212,7 +249,7 @@ class _Doctor:
         if check.damage is not None:
             return None
         if check.is_new:
-            if self.start.has_served:
+            if self.has_served:
                 self.found.lost(path, "is missing, and the bookie has served before", self.remedies.storage)
             else:
                 self.found.noted(path, "has no map yet: the bookie has never completed a start")
@@ -223,7 +260,7 @@ class _Doctor:
             self.found.lost(path, f"cannot be opened: {error.strerror}", self.remedies.storage)
             return None
 
-    def _ledger_index(self) -> set[int] | None:
+    def ledger_index(self) -> set[int] | None:
         """Return the ledgers that have a row; None if that cannot be determined."""
         path = f"{self.index}/ledgers"
         rows = self._map(path)
@@ -239,7 +276,7 @@ class _Doctor:
         finally:
             rows.close()
 
-    def _locations(self, known: set[int] | None, journalled: Mapping[int, list[tuple[int, int]]]) -> None:
+    def locations(self, known: set[int] | None, journalled: Mapping[int, list[tuple[int, int]]]) -> None:
         """Check that every row points to its entry."""
         path = f"{self.index}/locations"
         rows = self._map(path)
@@ -311,7 +348,7 @@ class _Doctor:
 
     # --- entry logs
 
-    def _entry_logs(self) -> None:
+    def entry_logs(self) -> None:
         """Check the files that no index row points to: headers, lastId, forgottenFences."""
         newest = -1
         for name in self.disk.names(self.ledgers):
@@ -332,7 +369,7 @@ class _Doctor:
 
     def _fences(self) -> None:
         path = f"{self.ledgers}/{FILE_NAME}"
-        if not self.start.has_seal and not self.disk.exists(path):
+        if not self.has_seal and not self.disk.exists(path):
             return  # a start creates it
         self.found.files += 1
         try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import trio
 
 from bookie.bookie import Bookie
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import WriteCacheFullError
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
@@ -21,10 +22,13 @@ class Copier:
         self._free_at = 0.0
         """Time at which the rate allows more."""
 
-    async def store(self, ledger_id: int, entries: Mapping[int, memoryview]) -> int:
+    async def store(
+        self, ledger_id: int, entries: Mapping[int, memoryview], target: DbLedgerStorage | None = None
+    ) -> int:
         """Put verified entries into the write cache, over older copies of them; return their bytes.
 
-        They are durable after the next checkpoint. OSError, BookieError.
+        `target`: storage of the directory that has them; None: of the ledger's own. They are durable after the next
+        checkpoint. OSError, BookieError.
         """
         storage = self._bookie.storage
         size = 0
@@ -33,7 +37,7 @@ class Copier:
                 if storage.master_key(ledger_id) is None or ledger_id in storage.held_ledgers:
                     return size  # deleted in the meantime
                 try:
-                    storage.add(run)
+                    (target or storage).add(run)
                     break
                 except WriteCacheFullError:
                     await self._bookie.checkpoint()

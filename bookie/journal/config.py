@@ -18,9 +18,11 @@ class JournalConfig:
     queue_size_max: int = 64 << 20
     """journalMaxMemorySizeMb: bytes that may wait to be written."""
     group_wait_s: float = 0.0
-    """journalMaxGroupWaitMSec: seconds to wait for more records before a group begins; GROUP_WAIT_SIZE bytes end the
-    wait.
-    """
+    """journalMaxGroupWaitMSec: seconds to wait for more records before a group begins; see the next two."""
+    group_bytes: int = 512 << 10
+    """journalBufferedWritesThreshold: bytes that end the wait."""
+    group_entries: int = 0
+    """journalBufferedEntriesThreshold: records that end the wait; 0: any number."""
     sync: bool = True
     """journalSyncData: false acknowledges records that the kernel has taken.
 
@@ -28,5 +30,7 @@ class JournalConfig:
     """
     sync_interval_s: float = 1.0
     """journalPageCacheFlushIntervalMSec: without `sync`, seconds between two syncs."""
+    reuse: bool = False
+    """journalReuseFiles: write new files over one that recovery no longer needs."""
     remove_from_page_cache: bool = True
     """journalRemoveFromPageCache: bypass the page cache, or release synced pages."""

@@ -7,6 +7,7 @@ signed.
     header   "BKLG"(4) version(4)  mark  zeros
              original: the mark is zeros too. Ours:
     mark     "QUIREJNL"(8) fileId(8) previousId(8) previousEnd(8) crc32c(4)    = 36 bytes at 8..44; the crc covers 0..40
+             "QUIREJNR": the file has old groups of another file behind its own (spares.py)
              (previousId, previousEnd): the file before this one, and where its last good group ends; -1, 0: none
     group    record* padding             begins and ends at a multiple of 512; written, then synced, as one
     record   length(4) ledgerId(8) entryId(8) body(length - 16)
@@ -52,6 +53,7 @@ RUN_SIZE_MAX: Final = 1 << 20
 """Bytes at which replay ends a run."""
 
 _HEADER_MAGIC: Final = b"QUIREJNL"
+_REUSED_MAGIC: Final = b"QUIREJNR"
 _HEADER = Struct("!4si8sqqq")
 _HEADER_END: Final = _HEADER.size + 4  # 40 + 4
 _CRC = Struct("!I")
@@ -167,6 +169,7 @@ class FileHeader(NamedTuple):
     """Header of a file.
 
     `ours`: every group has a trailer, and `previous` is where the file before it ended (None: there was none).
+    `reused`: it was written over another file, whose groups may follow its own.
     """
 
     version: int
@@ -174,11 +177,13 @@ class FileHeader(NamedTuple):
     """Offset of the first record, in bytes from the start of the file."""
     ours: bool
     previous: LogMark | None
+    reused: bool = False
 
 
-def encode_header(file_id: int, previous: LogMark | None) -> bytes:
+def encode_header(file_id: int, previous: LogMark | None, *, reused: bool = False) -> bytes:
     """Return a header of 512 bytes."""
-    head = _HEADER.pack(MAGIC, VERSION, _HEADER_MAGIC, file_id, *(previous or (-1, 0)))
+    own_magic = _REUSED_MAGIC if reused else _HEADER_MAGIC
+    head = _HEADER.pack(MAGIC, VERSION, own_magic, file_id, *(previous or (-1, 0)))
     return (head + _CRC.pack(crc32c(head))).ljust(HEADER_SIZE, b"\0")
 
 
@@ -193,7 +198,7 @@ def decode_header(data: bytes, file_id: int) -> FileHeader | None:
     begun = data.startswith(MAGIC) and len(data) >= 8
     version = _INT.unpack_from(data, 4)[0] if begun else 1
     mark = data[8:_HEADER_END]
-    if mark.startswith(_HEADER_MAGIC) or (version >= 5 and any(mark)):
+    if mark.startswith((_HEADER_MAGIC, _REUSED_MAGIC)) or (version >= 5 and any(mark)):
         return _decode_ours(data, file_id) if len(data) >= HEADER_SIZE else None
     if not begun:
         return None if MAGIC.startswith(data[:4]) else FileHeader(1, 0, False, None)
@@ -207,13 +212,16 @@ def _decode_ours(data: bytes, file_id: int) -> FileHeader:
     head = data[: _HEADER.size]
     magic, version, own_magic, found_id, previous_id, previous_end = _HEADER.unpack(head)
     crc = _CRC.unpack_from(data, _HEADER.size)[0]
-    if magic != MAGIC or own_magic != _HEADER_MAGIC or crc != crc32c(head) or any(data[_HEADER_END:]):
+    if magic != MAGIC or crc != crc32c(head) or any(data[_HEADER_END:]):
         raise BadHeaderError("the header has a wrong checksum")
+    if own_magic not in (_HEADER_MAGIC, _REUSED_MAGIC):
+        raise BadHeaderError("the header has no mark of ours")
     if version != VERSION:
         raise BadHeaderError(f"version {version} with our mark; {VERSION} is known")
     if found_id != file_id:
         raise BadHeaderError(f"the header is that of file {file_name(found_id)}")
-    return FileHeader(version, HEADER_SIZE, True, None if previous_id < 0 else LogMark(previous_id, previous_end))
+    previous = None if previous_id < 0 else LogMark(previous_id, previous_end)
+    return FileHeader(version, HEADER_SIZE, True, previous, own_magic == _REUSED_MAGIC)
 
 
 # --- records

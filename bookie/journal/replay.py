@@ -74,6 +74,8 @@ def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
     def is_written(file_id: int) -> bool:
         file = disk.open(f"{directory}/{file_name(file_id)}", writable=False)
         try:
+            if _is_reused(file, file_id):
+                return any(file.pread(ALIGNMENT, HEADER_SIZE))
             return _extent(file, HEADER_SIZE) > HEADER_SIZE
         finally:
             file.close()
@@ -193,6 +195,25 @@ def replay(
     return reading.end
 
 
+def _is_reused(file: File, file_id: int) -> bool:
+    try:
+        header = decode_header(file.pread(HEADER_SIZE, 0), file_id)
+    except BadHeaderError:
+        return False
+    return header is not None and header.reused
+
+
+def _unsynced_size(file: File, start: int) -> int:
+    """Return the bytes up to the zeros that end a reused file, behind which old groups are."""
+    position = start
+    while block := file.pread(_BLOCK, position):
+        for at in range(0, len(block), ALIGNMENT):
+            if not any(block[at : at + ALIGNMENT]):
+                return position + at - start
+        position += len(block)
+    return position - start
+
+
 def _extent(file: File, start: int) -> int:
     """Return the end of the last nonzero byte from `start` on; `start` if there is none."""
     end = start
@@ -214,6 +235,7 @@ class _FileReader:
         self._path = path
         self._file_id = file_id
         self._version = header.version
+        self._reused = header.reused
         self._block = b""
         self._block_at = 0
         """Last block searched for trailers; it holds many groups if they are small."""
@@ -250,7 +272,10 @@ class _FileReader:
             yield self._records(memoryview(group), trailer.offset)
             position = trailer.offset + trailer.size
             self._replay.end = LogMark(self._file_id, position)
-        size = _extent(self._file, position) - position
+        if self._reused:
+            size = _unsynced_size(self._file, position)
+        else:
+            size = _extent(self._file, position) - position
         if position < promised:
             reason = f"it was synced up to {promised}"
             self._replay.give_up(self._path, position, promised - position, reason)

@@ -28,19 +28,17 @@ import trio
 
 from bookie.errors import BookieError, JournalFailedError
 from bookie.journal.config import JournalConfig
-from bookie.journal.format import Force, LogMark, Record, file_name
+from bookie.journal.format import Force, LogMark, Record
 from bookie.journal.group_writer import GroupResult, GroupWriter, Item, KeysForgotten, OnDurable
 from bookie.journal.replay import journal_ids
 from bookie.journal.seal import SealedEnd
+from bookie.journal.spares import next_id, trim
 from quire.service.log import get_logger
 from quire.service.measuring.summaries import BOUNDS, SIZE_BOUNDS, Times
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Lane, World
 
 log = get_logger(__name__)
-
-GROUP_WAIT_SIZE: Final = 512 << 10
-"""Bytes that end the wait for more entries. Source: journalBufferedWritesThreshold."""
 
 ITEM_OVERHEAD: Final = 400
 """Bytes that a waiting record costs besides its own: the queue's bound counts fences and forces too."""
@@ -116,6 +114,7 @@ class Journal:
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
+        self._waiting_entries = 0
         self._held = False
         self._held_at = 0.0
         """Time of the event loop at which the last pass began that held records back."""
@@ -139,7 +138,7 @@ class Journal:
 
         def create() -> None:
             ids = journal_ids(self._world.disk, self._directory)
-            file_id = ids[-1] + 1 if ids else self._world.clock.wall_ms() + 1
+            file_id = next_id(self._world.disk, self._directory, self._world.clock.wall_ms())
             known = previous if previous is not None and ids and previous.file_id == ids[-1] else None
             self._writer.create(file_id, known)
 
@@ -183,6 +182,7 @@ class Journal:
         self._waiting.append(item)
         if self._config.group_wait_s:
             self._waiting_size += size
+            self._waiting_entries += record.count if isinstance(record, Run) else 1
             self._wake.set()
         elif not self._held:
             self._release()
@@ -231,15 +231,21 @@ class Journal:
             await self._wake.wait()
             deadline = trio.current_time() + self._config.group_wait_s
             with trio.move_on_at(deadline):
-                while self._waiting_size < GROUP_WAIT_SIZE:
+                while not self._is_group():
                     self._wake = trio.Event()
                     await self._wake.wait()
             self._wake = trio.Event()
             self._release()
 
+    def _is_group(self) -> bool:
+        """Return whether enough is waiting to begin a group before its time."""
+        most = self._config.group_entries
+        return self._waiting_size >= self._config.group_bytes or 0 < most <= self._waiting_entries
+
     def _release(self) -> None:
         assert self._lane is not None
-        items, self._waiting, self._waiting_size = self._waiting, [], 0
+        items, self._waiting = self._waiting, []
+        self._waiting_size = self._waiting_entries = 0
         if items:
             self._lane.put(JournalBatch(trio.current_time(), items))
 
@@ -297,13 +303,19 @@ class Journal:
         self._writer.economizes = on
 
     async def checkpoint_complete(self, mark: LogMark) -> None:
-        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them. OSError."""
+        """Delete the files before `mark`, which lastMark holds now, except the newest `backups` of them, and one to be
+        reused. OSError.
+        """
 
         def delete() -> None:
-            old = [i for i in journal_ids(self._world.disk, self._directory) if i < mark.file_id]
-            backups = 0 if self._writer.economizes else self._config.backups
-            for file_id in old[: max(0, len(old) - backups)]:
-                self._world.disk.unlink(f"{self._directory}/{file_name(file_id)}")
+            economizes, config = self._writer.economizes, self._config
+            trim(
+                self._world.disk,
+                self._directory,
+                mark,
+                backups=0 if economizes else config.backups,
+                spare_size_min=config.file_size_max // 2 if config.reuse and not economizes else None,
+            )
 
         await self._world.offload.run(delete, name="journal trim")
 

@@ -12,6 +12,7 @@ changes. The original has nothing of the kind, and ignores both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -83,17 +84,18 @@ class Epochs:
         stored = await self._stored()
         found = await self._world.offload.run(self._read, name="epochs")
         self._last = max(stored or 0, *[epoch or 0 for epoch in found.values()])
-        return outdated(stored, found)
+        older = outdated(stored, found)
+        added = [folder for folder, epoch in found.items() if epoch is None and folder not in older]
+        if stored is not None and added:
+            # Before anything else is written to them: a crash on the way to the next epoch must not make them old.
+            await self._world.offload.run(partial(self._write, added, stored), name="epochs")
+        return older
 
     async def advance(self) -> None:
         """Begin the next epoch in all folders, then in the cluster. After `outdated`. MetadataError, OSError."""
         epoch = max(self._last, await self._stored() or 0) + 1
 
-        def write() -> None:
-            for folder in self._folders:
-                self._world.disk.write_atomic(f"{folder}/{EPOCH_FILE}", encode_epoch(epoch))
-
-        await self._world.offload.run(write, name="epochs")
+        await self._world.offload.run(partial(self._write, self._folders, epoch), name="epochs")
         self._last = epoch
         try:
             await self._metadata.create(self._path, encode_epoch(epoch), make_parents=True)
@@ -112,6 +114,10 @@ class Epochs:
     async def _stored(self) -> int | None:
         node = await self._metadata.get(self._path)
         return None if node is None else decode_epoch(node.value)
+
+    def _write(self, folders: Sequence[str], epoch: int) -> None:
+        for folder in folders:
+            self._world.disk.write_atomic(f"{folder}/{EPOCH_FILE}", encode_epoch(epoch))
 
     def _read(self) -> dict[str, int | None]:
         return {folder: _read_epoch(self._world.disk, folder) for folder in self._folders}

@@ -75,13 +75,21 @@ def rebuild_ledgers(
             rows[ledger_id] = replace(old.get(ledger_id, LedgerRow()), fenced=True)
             found(ledger_id, where)
 
+    known = _Journalled()
     for journal in journals:
-        _from_journal(disk, journal, mine, rows, add, result)
+        _from_journal(disk, journal, mine, known, add, result)
     log_ids = sorted(log_id for log_id in map(log_id_of, disk.names(ledgers)) if log_id >= 0)
     for done, log_id in enumerate(log_ids, 1):
         for ledger_id in _from_log(disk, f"{ledgers}/{log_name(log_id)}", result):
             add(ledger_id, "entry log")
         progress(log_name(log_id), done, len(log_ids))
+    for ledger_id, row in rows.items():
+        # Of a ledger that is not in the folder of its id too: it stayed where it was when folders were added.
+        rows[ledger_id] = replace(
+            row,
+            master_key=known.keys.get(ledger_id, row.master_key),
+            explicit_lac=known.lacs.get(ledger_id, row.explicit_lac),
+        )
     remove_tree(disk, f"{index}/{REBUILT}")
     _write(maps, f"{index}/{REBUILT}", rows)
     result.ledgers = len(rows)
@@ -115,11 +123,19 @@ def _old_rows(maps: KeyValueMaker, index: str, result: RebuiltLedgers) -> dict[i
     return rows
 
 
+@dataclass(slots=True)
+class _Journalled:
+    """Facts of the journals by ledger, of all ledger folders."""
+
+    keys: dict[int, bytes] = field(default_factory=dict)
+    lacs: dict[int, bytes] = field(default_factory=dict)
+
+
 def _from_journal(
     disk: Disk,
     journal: str,
     mine: Callable[[int], bool],
-    rows: dict[int, LedgerRow],
+    known: _Journalled,
     add: Found,
     result: RebuiltLedgers,
 ) -> None:
@@ -128,16 +144,14 @@ def _from_journal(
     try:
         for batch in reading.batches():
             for record in batch:
-                if isinstance(record, Force) or not mine(record.ledger_id):
+                if isinstance(record, Force):
                     continue
-                add(record.ledger_id, "journal")
-                row = rows.get(record.ledger_id)
-                if row is None:
-                    continue
+                if mine(record.ledger_id):
+                    add(record.ledger_id, "journal")
                 if isinstance(record, LedgerKey):
-                    rows[record.ledger_id] = replace(row, master_key=record.key)
+                    known.keys[record.ledger_id] = record.key
                 elif isinstance(record, ExplicitLac):
-                    rows[record.ledger_id] = replace(row, explicit_lac=bytes(record.package))
+                    known.lacs[record.ledger_id] = bytes(record.package)
     except JournalDamagedError as error:
         result.notes.append(f"{error.path} is damaged at offset {error.offset}: {error.reason}")
 

@@ -7,6 +7,9 @@ Only entries of ledgers in the ledger index get a row: others were deleted, and 
 that is in several logs, because it was compacted or replayed, the newest copy counts. Entries that are only in the
 journal are replayed when the bookie starts.
 
+Each log gets the notes of its ledgers too (log_ledgers.py): all rows that point into it are written here, so they are
+known whole, also of a torn log. The garbage collection then looks through no rows of other ledgers.
+
 A log that was not sealed ends where the bookie died, and may be torn there. A sealed log that cannot be read up to its
 ledgers map is damaged: the entries behind the damage would lose their rows, so nothing is replaced.
 
@@ -21,8 +24,16 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH, Scan, decode_header, log_id_of, log_name
+from bookie.db_ledger_storage.entry_log_format import (
+    HEADER_LENGTH,
+    SIZE_LENGTH,
+    Scan,
+    decode_header,
+    log_id_of,
+    log_name,
+)
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
+from bookie.db_ledger_storage.log_ledgers import LogLedgers
 from bookie.errors import StorageDamagedError
 from bookie.rebuild.trees import remove_tree, replace_folder
 from quire.world.doors import Disk, KeyValue, KeyValueMaker
@@ -106,6 +117,7 @@ def _add_log(
     skip_damaged: bool,
 ) -> None:
     path = f"{folder}/{log_name(log_id)}"
+    sizes: dict[int, int] = {}
     with closing(disk.open(path, writable=False)) as file:
         scan = Scan(file.pread, file.size())
         batch, waiting = rows.batch(), 0
@@ -114,12 +126,16 @@ def _add_log(
                 result.left_out += 1
                 continue
             batch.put(_KEY.pack(entry.ledger_id, entry.entry_id), _LOCATION.pack(entry.location(log_id)))
+            sizes[entry.ledger_id] = sizes.get(entry.ledger_id, 0) + SIZE_LENGTH + entry.size
             result.entries += 1
             waiting += 1
             if waiting == _ROWS_PER_BATCH:
                 rows.write(batch, sync=False)
                 batch, waiting = rows.batch(), 0
         rows.write(batch, sync=False)
+        notes = LogLedgers(rows)
+        notes.begin(log_id)
+        notes.add({log_id: sizes})
         if scan.torn_at < 0:
             return
         if _is_sealed(file.pread(HEADER_LENGTH, 0)) and not skip_damaged:

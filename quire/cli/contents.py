@@ -13,6 +13,7 @@ CONTENTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "broker": "Run one broker of a cluster.",
             "bookie": "Run one bookie of a cluster.",
             "autorecovery": "Restore the missing copies of ledgers.",
+            "daemon": "Start and stop a bookie in the background.",
             "zookeeper": "Run an original ZooKeeper server.",
             "localbookie": "Run ZooKeeper and bookies on this machine.",
         },

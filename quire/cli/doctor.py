@@ -18,9 +18,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, TextIO
 
+from bookie.config import BookieConfig
 from bookie.cookie import VERSION_FILE, rebuild_command
 from bookie.doctor.examine import Examined, Look, Progress, Remedies, examine
-from bookie.folders import LOCK_FILE
+from bookie.folders import LOCK_FILE, directories_of
 from managed_ledger.list_check import check_lists
 from quire.metadata import ledger_codec
 from quire.metadata.errors import MetadataError
@@ -73,9 +74,7 @@ def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> in
                 assert conf is not None
                 server = BOOKIE.load(conf)
                 config = located(server, zookeeper_config(server)[1]).bookie
-                index = config.index_directory
-                folders = (config.journal_directory, config.ledger_directory, index)
-                found = examine_bookie(RealDisk(), look_into, config.id, folders, progress)
+                found = examine_bookie(RealDisk(), look_into, config, progress)
     except (CliError, ConfigError, ValueError, OSError) as error:
         print(f"quire doctor: {error}", file=sys.stderr)
         return USAGE
@@ -104,33 +103,29 @@ def tell(found: Examined, out: TextIO, *, as_json: bool) -> None:
 # --- a bookie
 
 
-def examine_bookie(
-    disk: Disk, look: Look, bookie_id: str, folders: tuple[str, str, str], progress: Progress
-) -> Examined:
-    """Examine the folders of journal, entry logs and indexes. Raises InUseError, CliError, OSError."""
-    rebuild = f'Rebuild the bookie from the others: {rebuild_command(bookie_id)} (docs/operating.md, "replace-disk")'
+def examine_bookie(disk: Disk, look: Look, config: BookieConfig, progress: Progress) -> Examined:
+    """Examine the folders of journals, entry logs and indexes. Raises InUseError, CliError, OSError."""
+    rebuild = f'Rebuild the bookie from the others: {rebuild_command(config.id)} (docs/operating.md, "replace-disk")'
+    folders = directories_of(config)
     for folder in folders:
         if not disk.exists(folder):
             raise CliError(f"there is no folder {folder}")
-    with _locked(disk, [f"{folder}/{LOCK_FILE}" for folder in dict.fromkeys(folders)]):
-        return _bookie(disk, look, folders, Remedies(journal=rebuild, storage=rebuild), progress)
+    with _locked(disk, [f"{folder}/{LOCK_FILE}" for folder in folders]):
+        return _bookie(disk, look, config, Remedies(journal=rebuild, storage=rebuild), progress)
 
 
 def _bookie(
     disk: Disk,
     look: Look,
-    folders: tuple[str, str, str],
+    config: BookieConfig,
     remedies: Remedies,
     progress: Progress,
     existing: Container[int] | None = None,
 ) -> Examined:
-    journal, ledgers, index = folders
     return examine(
         disk,
         look,
-        journal=journal,
-        ledgers=ledgers,
-        index=index,
+        config,
         remedies=remedies,
         progress=progress,
         existing=existing,
@@ -152,7 +147,8 @@ def examine_standalone(disk: Disk, look: Look, root: str, progress: Progress) ->
         nodes = _metadata(disk, look, root, metadata)
         if all(disk.exists(folder) for folder in folders):
             existing = None if nodes is None else {each for path in nodes if (each := _ledger_id(path)) is not None}
-            found = _bookie(disk, look, folders, _STANDALONE, progress, existing)
+            config = BookieConfig(journal_directories=folders[:1], ledger_directories=folders[1:2])
+            found = _bookie(disk, look, config, _STANDALONE, progress, existing)
         else:
             found = Examined()
             found.noted(f"{root}/bookie", "is not there yet: the server never started to its end")

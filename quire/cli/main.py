@@ -353,6 +353,20 @@ def shell(context: typer.Context) -> None:
     raise SystemExit(run_shell(context.args))
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def daemon(context: typer.Context) -> None:
+    """Start, stop or examine a bookie in the background: start, stop, status.
+
+    "quire daemon help" prints the variables it reads.
+    """
+    from quire.cli.daemon.__main__ import run
+
+    raise SystemExit(run(context.args, os.environ, sys.stdout, sys.stderr))
+
+
 @app.command()
 def version() -> None:
     """Print the version."""

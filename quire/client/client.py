@@ -22,6 +22,7 @@ from quire.client import commands
 from quire.client.attachment import Attachment, Home
 from quire.client.connections import Connections
 from quire.client.consumer import Consumer, ConsumerOptions
+from quire.client.deduplicated.sequenced import SequencedProducer
 from quire.client.errors import ServerRefusedError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
@@ -226,6 +227,15 @@ class Client:
         make = partial(TransactionProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
         return await self._open(make)
 
+    async def sequenced_producer(
+        self, topic: str, name: str, *, pending_bytes_max: int = 32 << 20, pending_max: int = 1000
+    ) -> SequencedProducer:
+        """Open a producer whose caller chooses the sequence ids; see `producer`.
+
+        `name`: name under which the broker keeps the ids. While another producer has it, opening waits."""
+        make = partial(SequencedProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
+        return await self._open(make)
+
     async def _open(self, make: Callable[[], A]) -> A:
         attachment = make()
         self._nursery.start_soon(attachment.live, name=str(attachment))
@@ -254,6 +264,7 @@ __all__ = [
     "MessageId",
     "Producer",
     "Reader",
+    "SequencedProducer",
     "Subscription",
     "TransactionClient",
     "open_client",

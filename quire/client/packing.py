@@ -56,6 +56,7 @@ def pack(
     event_ms: Sequence[int | None] | None = None,
     *,
     batch: bool = True,
+    in_order: bool = False,
     compression: str = "none",
     batch_messages_max: int = 1000,
     batch_bytes_max: int = 128 << 10,
@@ -68,6 +69,7 @@ def pack(
     none. An omitted column counts as all None.
 
     Args:
+        in_order: keep the order of all messages: only consecutive ones of a key share a batch.
         compression: one of compression.KINDS. A payload that does not become smaller is left uncompressed.
         batch_messages_max: maximum messages of a batch.
         batch_bytes_max: maximum bytes of a batch before compression.
@@ -86,7 +88,7 @@ def pack(
         return [packer.plain(row) for row in range(len(values))]
     bytes_max = min(batch_bytes_max, message_size_max - _ENVELOPE_MAX)
     packed: list[Packed] = []
-    for rows in _by_key(keys, len(values)):
+    for rows in _runs(keys, len(values)) if in_order else _by_key(keys, len(values)):
         packer.batches(rows, batch_messages_max, bytes_max, packed)
     return packed
 
@@ -105,6 +107,14 @@ def _by_key(keys: Sequence[bytes | str | None] | None, count: int) -> Sequence[S
         else:
             group.append(row)
     return list(groups.values())
+
+
+def _runs(keys: Sequence[bytes | str | None] | None, count: int) -> Sequence[Sequence[int]]:
+    """Return the runs of consecutive rows with one key, or without one."""
+    if keys is None:
+        return [range(count)]
+    begins = [row for row in range(count) if row == 0 or keys[row] != keys[row - 1]]
+    return [range(begin, stop) for begin, stop in zip(begins, [*begins[1:], count], strict=True)]
 
 
 class _Packer:

@@ -49,6 +49,9 @@ class Producer(Attachment):
         """Position of the entry of the last receipt; EARLIEST (-1, -1): none yet, or the broker had it already."""
         self.schema_version = b""
         """Version that the broker gave to the schema; empty: the producer has none."""
+        self.last_sequence_id = -1
+        """Highest sequence id under its name that the broker had when it was attached; -1: none, or the topic has no
+        deduplication."""
         self.on_receipts: Callable[[int], None] | None = None
         """Called with the number of entries that got their receipts, in the order of `send`. It must not raise."""
         self._schema = schema
@@ -246,6 +249,7 @@ class Producer(Attachment):
         )
         self.name = answer.producer_success.producer_name
         self.schema_version = answer.producer_success.schema_version
+        self.last_sequence_id = answer.producer_success.last_sequence_id
         if self._entries:
             self._progress_at = trio.current_time()
             self._write(connection, self._next - len(self._entries), tuple(self._counts), tuple(self._entries))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import trio
@@ -409,20 +410,21 @@ class LedgerClient:
         """
         return _existing(ledger_id, await self._context.ledgers.read(ledger_id))
 
-    async def list_ledgers(self, first: int = 0) -> AsyncIterator[int]:
+    async def list_ledgers(self, first: int = 0) -> AsyncGenerator[int, None]:
         """List ledger ids in ascending order. Ledgers that are created or deleted in the meantime may be listed or not.
 
         Args:
             first: Lowest id to list.
 
         Returns:
-            An iterator over the ids.
+            A generator of the ids. Close it if you leave it early (`contextlib.aclosing`).
 
         Raises:
             MetadataError: The metadata service failed.
         """
-        async for ledger_id in self._context.ledgers.ledger_ids(first):
-            yield ledger_id
+        async with aclosing(self._context.ledgers.ledger_ids(first)) as found:
+            async for ledger_id in found:
+                yield ledger_id
 
     async def delete(self, ledger_id: int) -> None:
         """Delete the ledger's metadata; no effect if it does not exist. Bookies free the space later.

@@ -18,6 +18,7 @@ from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.watcher import BookieWatcher, StoredBookies, WatcherConfig, watched_links
+from quire.ledger.bookies.weights import DiskWeights
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.placement import EnsemblePlacementPolicy
@@ -148,12 +149,18 @@ async def open_client_on(
                 layout=found,
             )
             health = BookieHealth((config or LedgerConfig()).reads.failure_memory_s)
-            bookies = StoredBookies(store, world.rng, replace(watcher or WatcherConfig(), root=root), faults=health)
+            rules = replace(watcher or WatcherConfig(), root=root)
+            bookies = StoredBookies(store, world.rng, rules, faults=health)
             await nursery.start(bookies.run, name="bookie watcher")
             connect = watched_links(
                 world.network, nursery, bookies, turn=turn, faults=world.faults, tls=tls, credentials=credentials
             )
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
+                if config is not None and config.placement.disk_weighted:
+                    weights = DiskWeights(
+                        client.bookies, bookies, interval_s=rules.weights_interval_s, retry_s=rules.weights_retry_s
+                    )
+                    nursery.start_soon(weights.run, name="disk weights")
                 yield client
         except Exception as error:
             failure = error

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 from quire.metadata import ledger_codec, paths, unacked, update_loop
@@ -258,16 +259,18 @@ class LedgerManager:
     def watch(self, ledger_id: int) -> Watch:
         return self._store.watch(self.path(ledger_id))
 
-    async def ledger_ids(self, first: int = 0) -> AsyncIterator[int]:
+    async def ledger_ids(self, first: int = 0) -> AsyncGenerator[int, None]:
         """Yield every id from `first` on, ascending.
 
-        Ledgers created or deleted in the meantime may be included or not.
+        Ledgers created or deleted in the meantime may be included or not. A caller that leaves early closes the
+        generator (`aclosing`).
         """
         for widths in self.layout.trees:
-            async for ledger_id in self._walk(self.root, widths, 0, max(first, 0)):
-                yield ledger_id
+            async with aclosing(self._walk(self.root, widths, 0, max(first, 0))) as found:
+                async for ledger_id in found:
+                    yield ledger_id
 
-    async def _walk(self, folder: str, widths: tuple[int, ...], prefix: int, first: int) -> AsyncIterator[int]:
+    async def _walk(self, folder: str, widths: tuple[int, ...], prefix: int, first: int) -> AsyncGenerator[int, None]:
         """Yield ids >= `first` below `folder`, whose path so far gives the digits `prefix`."""
         width, rest = widths[0], widths[1:]
         letter = "" if rest else "L"
@@ -286,8 +289,9 @@ class LedgerManager:
             if not rest:
                 yield number
                 continue
-            async for ledger_id in self._walk(paths.join(folder, name), rest, number, first):
-                yield ledger_id
+            async with aclosing(self._walk(paths.join(folder, name), rest, number, first)) as found:
+                async for ledger_id in found:
+                    yield ledger_id
 
     def _token(self) -> int:
         """Return a random number that is never NO_TOKEN; signed, 64 bits."""

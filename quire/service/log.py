@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from quire.service.latest.warnings import LATEST
 from quire.world.unwrap import leaves
@@ -30,6 +30,8 @@ from quire.world.unwrap import leaves
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
 Event = MutableMapping[str, Any]
+Sink: TypeAlias = Callable[[str, Mapping[str, Any], float], None]
+"""Function that gets the level, an event, and its time in seconds since 1970."""
 
 KEY = "quireLogLevels"
 _NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -40,6 +42,8 @@ _levels: dict[str, str] = {}
 _thresholds: dict[str, int] = {}
 """By the name of a logger, as found out: emptied when a level changes."""
 _stream: TextIO | None = None
+_sink: Sink | None = None
+"""Function that gets the events instead of the stream."""
 _wall_ms: Callable[[], int] | None = None
 _taps: list[list[Event]] = []
 _structlog_ready = False
@@ -65,6 +69,20 @@ def configure(
     _thresholds.clear()
 
 
+def write_to(sink: Sink | None) -> None:
+    """From now on give events to `sink` instead of the stream; None: to the stream again."""
+    global _sink
+    _sink = sink
+
+
+def render(pairs: Mapping[str, Any]) -> str:
+    """Return pairs as in a line of the log: `event="ledger created" ledger_id=7`."""
+    import structlog
+
+    renderer = structlog.processors.LogfmtRenderer(key_order=["event"], bool_as_flag=False)
+    return renderer(None, "", dict(pairs))
+
+
 def check_level(level: str) -> None:
     """ValueError for a level that does not exist."""
     if level not in LEVELS:
@@ -73,8 +91,13 @@ def check_level(level: str) -> None:
 
 def check_logger(name: str) -> None:
     """ValueError for what cannot be the name of a logger."""
-    if not _NAMES.fullmatch(name) or ".." in name or name.endswith("."):
+    if not is_logger(name):
         raise ValueError(f"{name[:80]!r} is not the name of a logger, such as broker.dispatch")
+
+
+def is_logger(name: str) -> bool:
+    """Return whether a logger can have this name."""
+    return bool(_NAMES.fullmatch(name)) and ".." not in name and not name.endswith(".")
 
 
 def parse_levels(pairs: Iterable[str]) -> dict[str, str]:
@@ -202,6 +225,7 @@ def _structlog_logger(context: Event) -> Any:
                 _drop_quiet,
                 _date,
                 _keep,
+                _to_sink,
                 structlog.processors.LogfmtRenderer(
                     key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
                 ),
@@ -238,8 +262,12 @@ def _drop_quiet(_: Any, level: str, event: Event) -> Event:
     return event
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(_wall_ms() / 1000, UTC) if _wall_ms else _machine_time()
+
+
 def _date(_: Any, __: str, event: Event) -> Event:
-    now = datetime.fromtimestamp(_wall_ms() / 1000, UTC) if _wall_ms else _machine_time()
+    now = _now()
     event["timestamp"] = now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"
     return event
 
@@ -248,6 +276,15 @@ def _keep(_: Any, level: str, event: Event) -> Event:
     if LEVELS[level] >= LEVELS["warning"]:
         LATEST.keep(event)
     return event
+
+
+def _to_sink(_: Any, level: str, event: Event) -> Event:
+    if _sink is None:
+        return event
+    import structlog
+
+    _sink(level, event, _now().timestamp())
+    raise structlog.DropEvent
 
 
 def _machine_time() -> datetime:

@@ -1,6 +1,7 @@
-"""REST requests of the planner: ledgers of a topic, positions by time, subscriptions. Blocking.
+"""REST requests: ledgers of a topic, positions by time, subscriptions, deduplication. Blocking.
 
-Used by the process that plans, never by tasks. Requests are tried again while the cause is passing, up to a deadline.
+Used by the process that plans, and by the tasks of an exactly-once sink. Requests are tried again while the cause is
+passing, up to a deadline.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TopicMissingError(SparkSourceError):
 
 
 class AdminRefusedError(SparkSourceError):
-    """A broker refused a request of the planner. Permanent; the text has its reason."""
+    """A broker refused a request. Permanent; the text has its reason."""
 
 
 class Admin:
@@ -109,6 +110,18 @@ class Admin:
         response = self._ask("DELETE", topic, f"subscription/{_component(name)}{query}", fine=(404,))
         return response.status_code != 404
 
+    def deduplication(self, topic: str) -> bool:
+        """Return whether the brokers deduplicate what is sent to a topic, by its policies or their own setting.
+
+        Raises TopicMissingError, AdminRefusedError."""
+        response = self._ask("GET", topic, "deduplicationEnabled?applied=true")
+        return response.status_code != 204 and response.json() is True
+
+    def runtime_configuration(self) -> dict[str, str]:
+        """Return the settings of a broker. Raises AdminRefusedError: this role may not read them."""
+        found: dict[str, str] = self._ask_url("GET", "brokers/configuration/runtime", "a broker").json()
+        return found
+
     def _stats_or_none(self, topic: str) -> dict[str, Any] | None:
         try:
             return self.internal_stats(topic)
@@ -127,9 +140,24 @@ class Admin:
         self, method: str, topic: str, resource: str, *, json: object = None, fine: tuple[int, ...] = ()
     ) -> httpx2.Response:
         """Send a request about a topic. `fine`: statuses beside 2xx that are valid answers."""
+        path = f"{topic_path(topic)}/{resource}"
+        return self._ask_url(method, path, f"topic {topic}", resource=resource, json=json, fine=fine)
+
+    def _ask_url(
+        self,
+        method: str,
+        path: str,
+        whose: str,
+        *,
+        resource: str = "",
+        json: object = None,
+        fine: tuple[int, ...] = (),
+    ) -> httpx2.Response:
+        """Send a request. `whose`, `resource`: names for errors."""
         import httpx2
 
-        url = f"{self._url}/admin/v2/{topic_path(topic)}/{resource}"
+        url = f"{self._url}/admin/v2/{path}"
+        what = f"{method} {resource or path} of {whose.removeprefix('topic ')}"
         deadline = time.monotonic() + self._timeout_s
         backoff = Backoff(BACKOFF_MIN_S, BACKOFF_MAX_S, self._rng)
         while True:
@@ -147,14 +175,14 @@ class Admin:
                     return response
                 reason = _reason(response)
                 if status == 404:
-                    raise TopicMissingError(f"topic {topic} does not exist ({method} {resource}: {reason})")
+                    raise TopicMissingError(f"{whose} does not exist ({method} {resource or path}: {reason})")
                 if status not in _PASSING_STATUS:
-                    raise AdminRefusedError(f"{method} {resource} of {topic} was refused with {status}: {reason}")
+                    raise AdminRefusedError(f"{what} was refused with {status}: {reason}")
                 cause = f"{status} {reason}"
             pause_s = backoff.next()
             if time.monotonic() + pause_s > deadline:
                 raise SourceUnavailableError(
-                    f"{method} {resource} of {topic} at {self._url} failed for {self._timeout_s:g} s (option "
+                    f"{what} at {self._url} failed for {self._timeout_s:g} s (option "
                     "operationTimeoutMs), last"
                     f" with {cause}; option admin.url says where the brokers' REST interface is"
                 )

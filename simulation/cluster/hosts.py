@@ -7,6 +7,7 @@ from typing import Protocol
 
 import trio
 
+from autorecovery.config import AutoRecoveryConfig
 from autorecovery.service import open_repair_client, run_autorecovery
 from broker.errors import BrokerError
 from broker.ownership.ownership import Ownership
@@ -27,7 +28,7 @@ JOB_S = 60.0
 
 
 class ServerCluster(Cluster, Protocol):
-    """History as used by its brokers and recovery processes."""
+    """History as used by its brokers."""
 
     @property
     def swarm(self) -> ClusterSwarm: ...
@@ -87,9 +88,9 @@ class BrokerNode(Node):
 class RecoveryNode(Node):
     """Host of a process with auditor and replication worker."""
 
-    def __init__(self, story: ServerCluster, name: str) -> None:
+    def __init__(self, story: Cluster, name: str, config: AutoRecoveryConfig) -> None:
         super().__init__(story, name)
-        self.config = story.swarm.recovery_config()
+        self.config = config
 
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
         async with open_repair_client(world, metadata, self.config) as client:

@@ -34,13 +34,13 @@ from simulation.common.nemesis import Nemesis
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger.checkers import LedgerHistory
+from simulation.ledger.history import LEDGER
 from simulation.life.cast import Cast
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe
 
 NAMESPACE = "public/default"
-LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
 LIST = re.compile(r"/managed-ledgers/((?:public/[^/]+|pulsar/system)/persistent/[^/]+)$")
 CURSOR = re.compile(r"/managed-ledgers/(?:public/[^/]+|pulsar/system)/persistent/[^/]+/[^/]+$")
 SCHEMAS = re.compile(r"(?:/quire)?/schemas/public/[^/]+/[^/]+$")
@@ -73,7 +73,8 @@ class ClusterRecord:
             self.cast.keys if self.cast else {}
         )
         self.brokers = [BrokerNode(self, f"br{number}") for number in range(self.swarm.brokers)]
-        self.recoverers = [RecoveryNode(self, f"a{number}") for number in range(self.swarm.recoverers)]
+        recovery = self.swarm.recovery_config()
+        self.recoverers = [RecoveryNode(self, f"a{number}", recovery) for number in range(self.swarm.recoverers)]
         self.lost: BookieNode | None = None
         """The bookie whose disk is permanently lost."""
         self.lost_at = 0.0

@@ -62,6 +62,8 @@ from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Digest
 from quire.wire.pulsar.names import TopicName
 from quire.world.doors import Buffer, File
+from simulation.common.bugs_of_compaction import BUGS_OF_COMPACTION
+from simulation.common.bugs_of_directories import BUGS_OF_DIRECTORIES
 from simulation.common.bugs_of_life import BUGS_OF_LIFE
 from simulation.common.patching import Patch, patched
 from simulation.machines import key_value
@@ -430,6 +432,8 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "permit-leaked": _permit_leaked,
     "unacked-leaked": _unacked_leaked,
     "key-not-released": _key_not_released,
+    **BUGS_OF_DIRECTORIES,
+    **BUGS_OF_COMPACTION,
     **BUGS_OF_LIFE,
 }
 """Bugs by name; the docstring describes each."""

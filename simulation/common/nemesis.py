@@ -144,6 +144,7 @@ class Nemesis:
                 node.host.resume()
                 node.host.slow(1)
                 node.host.disk.limit(None)
+                node.host.disk.folders.mend_all()
                 await node.restart()
             for bookie in self.story.bookies:
                 await bookie.wait_up()

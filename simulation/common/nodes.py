@@ -9,9 +9,11 @@ from typing import Protocol
 import trio
 
 from bookie.bookie import Bookie, open_bookie
+from bookie.errors import BookieError, StorageFailedError
 from bookie.server import serve_bookie
 from quire.metadata.errors import MetadataError
 from quire.metadata.local.memory import MemoryTree
+from quire.servers.process import end_when
 from quire.world.doors import World
 from quire.world.unwrap import reason_of
 from simulation.common.swarm import Swarm
@@ -107,17 +109,28 @@ class Node(ABC):
     async def main(self, world: World, stop: trio.Event) -> None:
         """Run the process. It may end by itself during an outage of the metadata service; a supervisor restarts it."""
         metadata = self.connect_metadata()
+        faults = self.host.disk.folders.count
         try:
             await self.serve(world, metadata, stop)
         except* MetadataError as error:
             self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
         except* OSError as error:
             # Expected: a start without any room. Another error, or one on another disk, is a violation.
-            if not self.host.disk.is_limited:
+            if not self.host.disk.is_limited and not self._is_harmed(faults):
+                raise
+            self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
+        except* BookieError as error:
+            # Expected: a directory that does not answer, or that has failed and is the only one of its kind.
+            if not self._is_harmed(faults):
                 raise
             self.story.tell(self.name, "ProcessEnded", error=reason_of(error))
         metadata.disconnect()
         self.story.universe.nursery.start_soon(self._supervise, name=f"supervisor of {self.name}")
+
+    def _is_harmed(self, before: int) -> bool:
+        """Return whether a directory has a fault, or has had one since there were `before`."""
+        folders = self.host.disk.folders
+        return folders.any or folders.count > before
 
     async def _supervise(self) -> None:
         await self.host.wait_down()
@@ -146,14 +159,18 @@ class BookieNode(Node):
     async def serve(self, world: World, metadata: HostMetadata, stop: trio.Event) -> None:
         self.bookie = None
         self.ready = trio.Event()
-        async with open_bookie(world, self.config, metadata) as bookie:
+        async with open_bookie(world, self.config, metadata) as bookie, trio.open_nursery() as watching:
             self.bookie = bookie
             self._opened_by = self.host.incarnation
             self.story.bookie_opened(self)
+            if bookie.directories.folders[1:] or bookie.journals.folders[1:]:
+                failure = StorageFailedError("all directories of a kind have failed")
+                watching.start_soon(end_when, bookie.failed, failure, name="bookie failed")
             async with trio.open_nursery() as nursery:
                 serving = partial(serve_bookie, world, bookie, metadata, bind_address=self.name, stop=stop)
                 await nursery.start(serving, name="serve")
                 self.ready.set()
+            watching.cancel_scope.cancel()
 
     @property
     def up(self) -> Bookie | None:
@@ -171,7 +188,9 @@ class BookieNode(Node):
         if bookie is None:
             return None
         storage = bookie.storage.of(ledger_id)
-        return storage._cache.find(ledger_id, entry_id) is not None or storage._locations.get(ledger_id, entry_id) != 0
+        with self.host.disk.folders.unseen():
+            cached = storage._cache.find(ledger_id, entry_id) is not None
+            return cached or storage._locations.get(ledger_id, entry_id) != 0
 
     def fenced(self, ledger_id: int) -> bool | None:
         bookie = self.up
@@ -185,7 +204,8 @@ class BookieNode(Node):
         storage = bookie.storage.of(ledger_id)
         if storage._cache.find(ledger_id, entry_id) is not None:
             return None
-        location = storage._locations.get(ledger_id, entry_id)
+        with self.host.disk.folders.unseen():
+            location = storage._locations.get(ledger_id, entry_id)
         if location == 0:
             return None
         return f"{storage._current}/{location >> 32:x}.log", location & 0xFFFFFFFF

@@ -31,6 +31,15 @@ FAULTS = (
 cut amid a disk job."""
 
 
+def folders(name: str, count: int) -> tuple[str, ...]:
+    """Return the paths of `count` directories of a kind.
+
+    >>> folders("/journal", 1), folders("/journal", 2)
+    (('/journal',), ('/journal0', '/journal1'))
+    """
+    return (name,) if count == 1 else tuple(f"{name}{number}" for number in range(count))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
     """Draws for one history."""
@@ -53,18 +62,22 @@ class Swarm:
     """Maximum pause between faults."""
     faults: tuple[str, ...]
     """Possible kinds of faults."""
+    journals: int = 1
+    """Journal directories of a bookie."""
+    directories: int = 1
+    """Ledger directories of a bookie."""
     bookie_settings: tuple[tuple[str, Any], ...] = ()
     """Fields of BookieConfig with other values than `bookie_config` gives them."""
 
     def bookie_config(self, name: str) -> BookieConfig:
-        return replace(self._bookie_config(name), **dict(self.bookie_settings))
+        return replace(self._plain_config(name), **dict(self.bookie_settings))
 
-    def _bookie_config(self, name: str) -> BookieConfig:
+    def _plain_config(self, name: str) -> BookieConfig:
         return BookieConfig(
             bookie_id=f"{name}:3181",
             host=name,
-            journal_directories=("/journal",),
-            ledger_directories=("/ledgers",),
+            journal_directories=folders("/journal", self.journals),
+            ledger_directories=folders("/ledgers", self.directories),
             journal_prealloc_mb=1,
             journal_group_wait_ms=self.group_wait_ms,
             write_cache_mb=2,

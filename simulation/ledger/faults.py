@@ -38,6 +38,7 @@ class LedgerNemesis(FlippingNemesis):
         self._acts |= {"hunt": self._hunt}
 
     def _begin(self, nursery: trio.Nursery) -> None:
+        super()._begin(nursery)
         if "hunt" in self.story.swarm.faults:
             nursery.start_soon(self._hunt_often, name="hunter")
 

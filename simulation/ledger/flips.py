@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from quire.ledger.striping import Striping
-from simulation.common.nemesis import Harmed, Nemesis
+from simulation.common.folder_nemesis import FolderNemesis
+from simulation.common.nemesis import Harmed
 from simulation.common.nodes import BookieNode
 from simulation.ledger.checkers import LedgerChecker
 
@@ -24,7 +25,7 @@ class Lying(Harmed, Protocol):
     def by_id(self) -> Mapping[str, BookieNode]: ...
 
 
-class FlippingNemesis(Nemesis):
+class FlippingNemesis(FolderNemesis):
     """Nemesis with bit errors."""
 
     def __init__(self, story: Lying) -> None:

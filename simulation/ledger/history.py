@@ -8,9 +8,11 @@ ledger must be closed and read, and another one written, within a virtual deadli
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,8 +29,9 @@ from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from simulation.common.checkers import require
+from simulation.common.folder_nemesis import FOLDER_ERRORS, FOLDER_FAULTS
 from simulation.common.histories import watched
-from simulation.common.nemesis import FULL_DISK_ERRORS
+from simulation.common.nemesis import FULL_DISK_ERRORS, Nemesis
 from simulation.common.nodes import BookieNode, Node
 from simulation.common.tale import Tale
 from simulation.ledger import swarm as ledger_swarm
@@ -44,7 +47,8 @@ CONFIRMED_MIN = 300
 FAULTS_MIN = 5
 LIVENESS_S = 300.0
 """Virtual seconds in which the healed cluster must close and read everything."""
-LEDGERS_PREFIX = "/ledgers/"
+LEDGER = re.compile(r"/ledgers/([0-9/]+)/L([0-9]+)$")
+"""Path of a ledger's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,11 @@ class LedgerSummary:
     """Faults by kind."""
     virtual_s: float = 0.0
 
+    @property
+    def folder_faults(self) -> int:
+        """Return how many single directories had a fault."""
+        return sum(count for kind, count in self.faults if kind in FOLDER_FAULTS)
+
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {kind}" for kind, count in self.faults)
         return (
@@ -83,22 +92,37 @@ class LedgerSummary:
 class LedgerStory:
     """One run of the history."""
 
-    def __init__(self, universe: Universe, tale: Tale) -> None:
+    nemesis: Nemesis
+
+    def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False) -> None:
+        """`spread`: bookies have several directories, each with faults of its own."""
         self.universe = universe
         self.tale = tale
-        self.swarm = ledger_swarm.draw(universe.derive("swarm"))
+        self._spread = spread
         self.tree = WatchedTree(self._metadata_changed)
-        self.checker = LedgerChecker(self._has, self._fenced)
-        self.bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
-        self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
-        self.by_id = {node.id: node for node in self.bookies}
-        self.nemesis = LedgerNemesis(self)
         self.finished = False
+        self._cast()
+        self.by_id = {node.id: node for node in self.all_bookies}
         self.recoveries = 0
         self.followed = 0
         self.ensemble_changes = 0
         self._rushed: list[int] = []
         """Ledgers that others are to recover too, at the same time."""
+
+    def _cast(self) -> None:
+        """Draw the options of the seed, and make the hosts."""
+        drawn = ledger_swarm.draw(self.universe.derive("swarm"))
+        directories = self.universe.derive("directories")
+        self.swarm = ledger_swarm.draw_directories(drawn, directories) if self._spread else drawn
+        self.checker = LedgerChecker(self._has, self._fenced)
+        self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
+        self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
+        self.nemesis = self.hunter = LedgerNemesis(self)
+
+    @property
+    def bookies(self) -> list[BookieNode]:
+        """Return the bookies that are not lost for good."""
+        return self.all_bookies
 
     @property
     def nodes(self) -> list[Node]:
@@ -126,10 +150,10 @@ class LedgerStory:
         self.universe.trace.event(host, name, **{key: str(value) for key, value in fields.items()})
 
     def _metadata_changed(self, path: str, value: bytes | None) -> None:
-        folder, _, name = path.removeprefix(LEDGERS_PREFIX).rpartition("/L")
-        if not folder or not path.startswith(LEDGERS_PREFIX):
+        found = LEDGER.match(path)
+        if found is None:
             return
-        ledger_id = int(folder.replace("/", "") + name)
+        ledger_id = int(found[1].replace("/", "") + found[2])
         before = self.checker.stored.get(ledger_id)
         self.checker.metadata_changed(ledger_id, value)
         metadata = self.checker.stored.get(ledger_id)
@@ -178,7 +202,7 @@ class LedgerStory:
     def recovery_begins(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         history = self.checker.histories.get(ledger_id)
         if history is not None and not self.finished:
-            self.nemesis.recovery_begins(HOST.get(), history.writer, metadata)
+            self.hunter.recovery_begins(HOST.get(), history.writer, metadata)
 
     def recovery_fenced(self, ledger_id: int, metadata: LedgerMetadata, lac: int) -> None:
         self.tell(HOST.get(), "RecoveryFenced", ledger=ledger_id, lac=lac)
@@ -246,7 +270,7 @@ class LedgerStory:
             await bookie.wait_up()
         for client in self.clients:
             client.start()
-        with trio.fail_after(600):
+        with trio.fail_after(1200):
             await self.nemesis.run(rng.randint(FAULTS_MIN + 2, 14))
         with trio.fail_after(LIVENESS_S):
             await self.nemesis.heal()
@@ -304,17 +328,18 @@ def run_ledger_history(
     steps: bool = False,
     tale: Tale | None = None,
     full_disks: bool = False,
+    spread: bool = False,
 ) -> LedgerSummary:
     """Run one history.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
-    fill up, too."""
+    fill up, too. `spread`: bookies have several directories, with faults of single ones."""
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = LedgerStory(universe, tale or Tale(on=False))
+        story = LedgerStory(universe, tale or Tale(on=False), spread=spread)
         if full_disks:
             story.nemesis.fill_disks()
         with recoveries_observed(story):
@@ -322,5 +347,10 @@ def run_ledger_history(
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        log.check(FULL_DISK_ERRORS if full_disks else ())
+        announced = FOLDER_ERRORS if summary.folder_faults else ()
+        log.check((*announced, *(FULL_DISK_ERRORS if full_disks else ())))
         return summary
+
+
+run_spread_history = partial(run_ledger_history, spread=True)
+"""As `run_ledger_history`, of bookies with several directories."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.ledger.bookies.pool import WireProtocol
@@ -117,3 +117,9 @@ def draw(rng: random.Random) -> LedgerSwarm:
         ambush=rng.choice((0.4, 0.9)) if "ambush" in faults else 0.0,
         bookie_settings=draw_compaction(rng),
     )
+
+
+def draw_directories(swarm: LedgerSwarm, rng: random.Random) -> LedgerSwarm:
+    """Draw the number of directories of the bookies, on top of the rest."""
+    journals, directories = rng.choice(((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)))
+    return replace(swarm, journals=journals, directories=directories)

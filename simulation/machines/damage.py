@@ -11,6 +11,7 @@ NoSilentLoss: checked by `trial`. Bytes behind the synced part according to the 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.errors import BookieError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.journal.format import file_name
-from bookie.journal.seal import SEAL_FILE, decode_seal
+from bookie.journal.seal import SEAL_SUFFIX, decode_seal
 from quire.metadata.errors import MetadataError
 from quire.metadata.local.memory import MemoryStore
 from quire.metadata.store import MetadataStore, Op
@@ -33,6 +34,8 @@ from simulation.machines.host import Host
 from simulation.machines.world import Universe
 
 _TEMPORARY = (".tmp", "/quire.lock", "/LOCK")
+_SEAL = re.compile(r"/lastMark(?:\.([0-9]+))?" + re.escape(SEAL_SUFFIX) + "$")
+"""Seal of a journal; of the journal with this number, if there are several."""
 UNREADABLE = object()
 """Value of an unreadable entry."""
 
@@ -146,7 +149,7 @@ def _harm(host: Host, rng: random.Random) -> str:
             return f"{path}: damaged log"
     paths = [path for path in disk.paths() if not path.endswith(_TEMPORARY)]
     limits = _synced_sizes(disk, paths)
-    likely = [path for path in paths if path.endswith((".txn", "/lastMark", SEAL_FILE))]
+    likely = [path for path in paths if path.endswith((".txn", SEAL_SUFFIX)) or "/lastMark" in path]
     path = rng.choice(likely if likely and rng.random() < 0.6 else paths)
     size = min(len(disk.read(path)), limits.get(path, 1 << 62))
     kind = rng.choice(("flip", "flip", "zero", "other", "cut", "missing"))
@@ -170,10 +173,14 @@ def _synced_sizes(disk: DiskImage, paths: Iterable[str]) -> dict[str, int]:
     """Return the certainly synced sizes of journal files."""
     sizes: dict[str, int] = {}
     for path in paths:
-        if path.endswith(f"/{SEAL_FILE}"):
-            end = decode_seal(disk.read(path)).end
-            if end is not None:
-                for other in paths:
-                    if other.endswith(f"/{file_name(end.file_id)}"):
-                        sizes[other] = end.offset
+        seal = _SEAL.search(path)
+        if seal is None:
+            continue
+        end = decode_seal(disk.read(path)).end
+        if end is not None:
+            # Each ledger directory has a copy, some of them older.
+            name = f"journal{seal[1] or ''}/current/{file_name(end.file_id)}"
+            for other in paths:
+                if other.endswith(name):
+                    sizes[other] = max(sizes.get(other, 0), end.offset)
     return sizes

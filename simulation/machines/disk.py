@@ -25,8 +25,14 @@ class SimDisk:
         self._trace = trace
         self._host = host
 
+    def _reach(self, path: str) -> None:
+        """Meet the faults of the folder of `path`: see `FolderFaults`."""
+        if self._image.folders.any:
+            self._image.folders.reach(path, self._power.check)
+
     def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
         self._power.check()
+        self._reach(path)
         inode = self._image.find(path)
         if inode is None:
             if not create:
@@ -37,6 +43,7 @@ class SimDisk:
 
     def read(self, path: str) -> bytes:
         self._power.check()
+        self._reach(path)
         return self._image.read(path)
 
     def board(self, path: str) -> Board:
@@ -59,15 +66,18 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         self._power.check()
+        self._reach(path)
         folder, name = posixpath.split(path)
         return path in self._image.names or name in self._image.names.get(folder, {})
 
     def names(self, path: str) -> list[str]:
         self._power.check()
+        self._reach(path)
         return sorted(self._image.folder(path))
 
     def make_dirs(self, path: str) -> None:
         self._power.check()
+        self._reach(path)
         if path in self._image.names:
             return
         parent, name = posixpath.split(path)
@@ -80,6 +90,7 @@ class SimDisk:
             names[path] = {}
 
     def rename(self, old: str, new: str) -> None:
+        self._reach(old)
         self._power.spend()
         inode = self._image.file(old)
         replaced = self._image.find(new)
@@ -89,6 +100,7 @@ class SimDisk:
         self._trace.event(self._host, "FileRenamed", old=old, new=new)
 
     def unlink(self, path: str) -> None:
+        self._reach(path)
         self._power.spend()
         inode = self._image.file(path)
         self._image.rename(Renaming(posixpath.split(path), None, None))
@@ -96,6 +108,7 @@ class SimDisk:
         self._trace.event(self._host, "FileUnlinked", path=path)
 
     def link(self, old: str, new: str) -> None:
+        self._reach(old)
         self._power.spend()
         inode = self._image.file(old)
         if self.exists(new):
@@ -105,6 +118,7 @@ class SimDisk:
         self._trace.event(self._host, "FileLinked", old=old, new=new)
 
     def remove_dir(self, path: str) -> None:
+        self._reach(path)
         self._power.spend()
         if self._image.folder(path):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
@@ -112,13 +126,16 @@ class SimDisk:
         self._trace.event(self._host, "FolderRemoved", path=path)
 
     def sync_dir(self, path: str) -> None:
+        self._reach(path)
         self._power.spend()
         self._image.folder(path)
         count = self._image.sync_names(path)
         self._trace.event(self._host, "FolderSynced", path=path, names=count)
 
-    def take_failing_sync(self) -> bool:
-        """Return whether the present sync is to fail."""
+    def take_failing_sync(self, path: str) -> bool:
+        """Return whether the present sync of `path` is to fail."""
+        if self._image.folders.is_broken(path):
+            return True
         fails = self._image.failing_syncs > 0
         self._image.failing_syncs -= fails
         return fails
@@ -129,9 +146,14 @@ class SimDisk:
 
     def free_bytes(self, path: str) -> int:
         self._power.check()
-        if not self.exists(path):
+        folder, name = posixpath.split(path)
+        if path not in self._image.names and name not in self._image.names.get(folder, {}):
             raise FileNotFoundError(errno.ENOENT, "no such path", path)
-        return self._image.free
+        return self.room(path)
+
+    def room(self, path: str) -> int:
+        """Return the bytes by which files in the folder of `path` can grow."""
+        return 0 if self._image.folders.is_full(path) else self._image.free
 
     def device(self, path: str) -> int:
         self._power.check()
@@ -206,7 +228,7 @@ class SimFile:
         data = b"".join(parts)
         size = len(data)
         assert not self._direct or (offset % SECTOR == 0 and size % SECTOR == 0), f"{size} bytes at {offset}"
-        room = self._image.free + max(0, self._inode.volatile.size - offset)
+        room = self._disk.room(self._path) + max(0, self._inode.volatile.size - offset)
         if size > room:
             data = data[:room]
         if data:
@@ -225,12 +247,16 @@ class SimFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         self._look()
+        if self._image.failing_reads and self._path.endswith(".log"):
+            self._image.failing_reads -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
         return self._inode.volatile.read(offset, size)
 
     def sync(self) -> None:
-        self._look()
+        self._check_open()
+        self._image.folders.wait(self._path, self._power.check)
         self._power.spend_sync()
-        if self._disk.take_failing_sync():
+        if self._disk.take_failing_sync(self._path):
             # The same as in Linux: the pages stay readable and count as clean, so no later sync will write them.
             self._inode.changes.clear()
             self._inode.failed = True
@@ -264,10 +290,14 @@ class SimFile:
     def close(self) -> None:
         self._open = False
 
-    def _look(self) -> None:
+    def _check_open(self) -> None:
         self._power.check()
         if not self._open:
             raise OSError(errno.EBADF, "the file is closed", self._path)
+
+    def _look(self) -> None:
+        self._check_open()
+        self._disk._reach(self._path)
 
     def _change(self) -> None:
         self._look()
@@ -279,6 +309,6 @@ class SimFile:
     def _grow(self, size: int) -> None:
         """Take the additional bytes of a file of `size`, or raise ENOSPC."""
         more = max(0, size - self._inode.volatile.size)
-        if more > self._image.free:
+        if more > self._disk.room(self._path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         self._image.used += more

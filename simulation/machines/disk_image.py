@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from quire.world.doors import Buffer
+from simulation.machines.folder_faults import FolderFaults
 from simulation.machines.power import Power
 
 SECTOR = 512
@@ -189,8 +190,12 @@ class DiskImage:
         self.capacity = _PLENTY
         self.failing_syncs = 0
         """Syncs to come that fail."""
+        self.failing_reads = 0
+        """Reads of entry logs to come that fail."""
         self.locks: dict[str, Power] = {}
         """Power of the incarnation that holds a lock, by path."""
+        self.folders = FolderFaults()
+        """Faults of single folders."""
 
     # Damage
 
@@ -206,6 +211,10 @@ class DiskImage:
     def fail_syncs(self, count: int = 1) -> None:
         """The next `count` syncs of files or maps raise EIO, and what they should have made durable never will be."""
         self.failing_syncs = count
+
+    def fail_reads(self, count: int = 1) -> None:
+        """The next `count` reads of entry logs raise EIO."""
+        self.failing_reads = count
 
     def flip(self, path: str, offset: int, bit: int) -> None:
         """Flip one bit (0-7) of the byte at `offset`, wherever it is kept."""

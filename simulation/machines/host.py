@@ -66,10 +66,11 @@ class Host:
     def __init__(self, universe: HostUniverse, name: str) -> None:
         self.name = name
         self.disk = DiskImage()
-        """Its disk, and damage to it: `flip`, `cut`, `limit`, `fail_syncs`."""
+        """Its disk, and damage to it: `flip`, `cut`, `limit`, `fail_syncs`, and that of single `folders`."""
         self.maps = MapImages()
         self.slowness = 1.0
         """Factor by which its disks are slower than usual."""
+        self._hangs_until = 0.0
         self.incarnation = 0
         self.crashes: list[Dropped] = []
         """Losses of each crash, in order."""
@@ -118,6 +119,12 @@ class Host:
         if self._offload is not None:
             self._offload.slowness = factor
 
+    def hang(self, seconds: float) -> None:
+        """Make the disk hang: no job that a worker begins within the next `seconds` ends before they are over."""
+        self._hangs_until = trio.current_time() + seconds
+        if self._offload is not None:
+            self._offload.hangs_until = self._hangs_until
+
     def _switch_on(self) -> Power:
         assert not self._power.on, f"{self.name} is running"
         self.incarnation += 1
@@ -133,8 +140,9 @@ class Host:
         ]
         disk = SimDisk(self.disk, power, trace, self.name)
         faults = Faults()
-        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults)
+        self._offload = SimOffload(rngs[1], power, trace, self.name, nursery, faults, self.disk.folders)
         self._offload.slowness = self.slowness
+        self._offload.hangs_until = self._hangs_until
         return World(
             clock=_SimClock(rngs[2].randint(-50, 50)),
             disk=disk,
@@ -218,6 +226,8 @@ class Host:
         self._universe.network.lose_host(self.name, self._rng)
         if self._scope is not None:
             self._scope.cancel()
+        if self._offload is not None:
+            self._offload.wake()
 
     async def crash(self, *, lose_unsynced: bool = True) -> Dropped:
         """Cut the power, and wait until the incarnation has ended. Return the losses."""

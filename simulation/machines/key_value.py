@@ -156,6 +156,7 @@ class SimKeyValueMaker:
         tuning: MapTuning = DEFAULT_TUNING,
     ) -> KeyValue:
         self._power.check()
+        self._disk._reach(path)
         image = self._images._maps.get(path)
         if image is None:
             if not create:
@@ -207,19 +208,20 @@ class _SimKeyValue:
         return _SimBatch()
 
     def write(self, batch: Batch, *, sync: bool) -> None:
-        self._look()
+        self._check_open()
+        self._maker._disk._image.folders.wait(self._path, self._power.check)
         self._power.spend()
         assert isinstance(batch, _SimBatch), "a batch of another map maker"
         if self._failed:
             raise self._not_synced()
-        if batch.size > self._maker._disk.free_bytes("/"):
+        if batch.size > self._maker._disk.room(self._path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         image = self._image
         if batch.changes:
             image.live.apply(batch.changes)
             image.unsynced.append(list(batch.changes))
         if sync:
-            if self._maker._disk.take_failing_sync():
+            if self._maker._disk.take_failing_sync(self._path):
                 self._failed = True
                 raise self._not_synced()
             for changes in image.unsynced:
@@ -273,7 +275,11 @@ class _SimKeyValue:
             if self._power.on:
                 self._image.opened_by = None
 
-    def _look(self) -> None:
+    def _check_open(self) -> None:
         self._power.check()
         if not self._open:
             raise OSError(errno.EBADF, "the map is closed", self._path)
+
+    def _look(self) -> None:
+        self._check_open()
+        self._maker._disk._reach(self._path)

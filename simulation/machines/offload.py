@@ -6,15 +6,19 @@ wait for their instant on, operation by operation, and stops them where the powe
 
 from __future__ import annotations
 
+import errno
 import random
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import trio
 
-from quire.world.doors import Lane
+from quire.world.doors import GivenUpError, Lane
 from quire.world.faults import Faults
+from simulation.machines.blocking import Job
+from simulation.machines.folder_faults import FolderFaults
 from simulation.machines.power import Power, PowerCut
 from simulation.machines.trace import Trace
 
@@ -33,6 +37,7 @@ class SimOffload:
         host: str,
         nursery: trio.Nursery | None = None,
         faults: Faults | None = None,
+        folders: FolderFaults | None = None,
     ) -> None:
         self._rng = rng
         self.power = power
@@ -42,11 +47,55 @@ class SimOffload:
         self.faults = faults or Faults()
         self.slowness = 1.0
         """Factor by which workers are slower than usual."""
+        self.hangs_until = 0.0
+        """Virtual time before which no job ends."""
         self._begun: dict[int, Callable[[], object]] = {}
         self._jobs = 0
+        self._folders = folders or FolderFaults()
+        self._folders.on_mended = self.wake
+        self._blocked: dict[Job[Any], None] = {}
+        """Jobs that have met a folder that hangs. Those that were given up stay until the incarnation ends."""
+        self._waits: dict[trio.CancelScope, None] = {}
+        self._given_up = False
 
     def give_up(self) -> None:
-        """Do nothing: a simulated disk always answers."""
+        """End every wait for a worker, now and from now on."""
+        self._given_up = True
+        for scope in list(self._waits):
+            scope.cancel()
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        """Shield a wait for a worker from every cancellation except `give_up`."""
+        with trio.CancelScope(shield=True) as scope:
+            self._waits[scope] = None
+            try:
+                if self._given_up:
+                    scope.cancel()
+                yield
+            finally:
+                del self._waits[scope]
+
+    def wake(self) -> None:
+        """Let all jobs that are blocked look again at their folder, and at the power."""
+        for job in self._blocked:
+            job.woken.set()
+
+    async def finish(self, job: Callable[[], T]) -> T:
+        """Run a job to its end. It is done in one instant, unless it meets a folder that hangs."""
+        if not self._folders.hangs:
+            return job()
+        blocking = Job(job)
+        while not blocking.go_on():
+            self._blocked[blocking] = None
+            try:
+                await blocking.woken.wait()
+            except trio.Cancelled:
+                if not self.power.on:
+                    blocking.go_on()  # raises PowerCut
+                raise
+            del self._blocked[blocking]
+        return blocking.result
 
     def begin(self, job: Callable[[], object]) -> int:
         """Record that a worker has begun `job`; return the argument of `ended`."""
@@ -67,7 +116,8 @@ class SimOffload:
 
     def delay(self) -> float:
         """Return the seconds a worker takes: mostly those of an idle machine, now and then of a busy one."""
-        return self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
+        seconds = self.slowness * (0.05 if self._rng.random() < 0.02 else self._rng.uniform(0.05e-3, 2e-3))
+        return seconds + max(0.0, self.hangs_until - trio.current_time())
 
     async def _pass_time(self) -> None:
         """Wait for a worker's delay. Started work cannot be cancelled, the same as in a thread."""
@@ -84,8 +134,13 @@ class SimOffload:
             self.ended(number)
         self.power.check()
         error = None
+        ended = False
         try:
-            result = job()
+            with self.wait():
+                result = await self.finish(job)
+                ended = True
+            if not ended:
+                raise GivenUpError(errno.EIO, f"the job {name!r} does not end")
         except Exception as raised:
             error = raised
         # Done, but not reported yet: a crash in between leaves unreported work.
@@ -134,7 +189,7 @@ class _SimLane(Generic[Item]):
     async def aclose(self) -> None:
         self._closing = True
         self._filled.set()
-        with trio.CancelScope(shield=True):
+        with self._offload.wait():
             await self._stopped.wait()
         self._offload.power.check()
 
@@ -161,7 +216,7 @@ class _SimLane(Generic[Item]):
             self._filled = trio.Event()
         result, error = None, None
         try:
-            result = self._job(items)
+            result = await offload.finish(partial(self._job, items))
         except Exception as raised:
             error = raised
         offload.trace.event(offload.host, "LaneRan", lane=self._name, items=len(items), failed=error is not None)

@@ -24,6 +24,7 @@ CHEAP = {
     "limits": 0,
     "life": 6,
     "ledger": 4,
+    "spread": 9,
     "cluster": 1,
     "transacting": 16,
     "living": 1,

@@ -49,7 +49,7 @@ CONF: dict[str, object] = {
 }
 
 KEYS = ["__topic", "__partition", "__ledger", "__entry", "__batch"]
-"""Identity of a message."""
+"""TaskIdentity of a message."""
 
 
 @dataclass(slots=True)

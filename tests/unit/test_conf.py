@@ -98,6 +98,10 @@ def test_what_a_process_has_otherwise_is_of_a_key_that_it_has(process: Process[A
     assert not process.others & set(process.fixed) or process.quiet
 
 
+BY_HAND = ("bkenv.sh", "logging.toml")
+"""Files in conf that declare no keys of a process: the environment and the logging of a bookie in the background."""
+
+
 @pytest.mark.parametrize("process", processes())
 def test_every_key_has_help_and_a_default_that_keeps_to_its_bounds(process: Process[Any]) -> None:
     for key in process.keys().values():
@@ -125,7 +129,8 @@ def test_the_file_in_conf_is_what_the_declarations_say_and_reads_as_the_defaults
 
 
 def test_every_file_in_conf_and_the_table_of_the_documentation_are_made() -> None:
-    assert sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_file()) == sorted(FILES)
+    found = sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_file())
+    assert found == sorted([*FILES, *BY_HAND])
     for page in (TABLE, PERMISSIONS):
         assert (ROOT / page).read_text() == made()[page], "stale: run scripts/configuration"
     assert set(made()) == {TABLE, PERMISSIONS, *(f"conf/{name}" for name in FILES)}

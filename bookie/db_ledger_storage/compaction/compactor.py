@@ -78,7 +78,7 @@ class LogCompactor:
         self._copied_entries = 0
         self._copied_bytes = 0
         self._damaged: dict[int, None] = {}
-        """Logs with entries that cannot be read. They are left alone until the next start."""
+        """Logs with entries that cannot be read. They are left alone until they are healed or the next start."""
         self._whole = WholeCopies(parts, upkeep, whole_files)
 
     def _synced(self, written: OpenLog, end: int) -> None:
@@ -236,6 +236,10 @@ class LogCompactor:
         if len(self._damaged) >= _DAMAGED_LOGS_MAX:
             del self._damaged[next(iter(self._damaged))]
         self._damaged[log_id] = None
+
+    def healed(self, log_id: int) -> None:
+        """Damaged entries of the log are good elsewhere: the next compaction tries it again."""
+        self._damaged.pop(log_id, None)
 
     async def _throttled(self, run: Run) -> None:
         await trio.sleep(self._throttle.delay(trio.current_time(), run.size if self.options.by_bytes else run.count))

@@ -15,12 +15,15 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from quire import installed_version
 from quire.cli.checkup import machine, verdicts
+from quire.cli.checkup.folders import Folders
+from quire.cli.checkup.folders import examine as examine_folders
 from quire.cli.checkup.verdicts import CheckResult, Grade
 from quire.cli.doctor import DAMAGED, HEALTHY, USAGE, run_doctor
 from quire.servers.standalone.data_directory import FORMAT_NAME, LOCK_NAME
@@ -67,12 +70,11 @@ def run(
             found = verdicts.bad("configuration", str(error), "quire config explain KEY prints what a key takes")
             return _tell(chain(_versions(), [found]), sys.stdout, as_json=as_json)
         checks += [iter([verdicts.ok("configuration", f"{conf} can be used by quire {kind.value}")])]
-    standalone = data_dir is not None
     folders = _folders(data_dir, configured)
-    taken = _taken([*folders, *([] if data_dir is None else [data_dir])])
+    taken = _taken([*folders.all, *([] if data_dir is None else [data_dir])])
     if taken:
         return _refused(taken)
-    checks += [_folder_checks(folders, standalone=standalone), iter([verdicts.descriptors(machine.open_files_max())])]
+    checks += [examine_folders(folders), iter([verdicts.descriptors(machine.open_files_max())])]
     if configured is not None:
         checks += [_configured(configured)]
     code = _tell(chain.from_iterable(checks), sys.stdout, as_json=as_json)
@@ -92,9 +94,13 @@ def _files(data_dir: Path | None, configured: Configured | None, conf: Path | No
             return _refused(f"{data_dir} is not a data directory of quire, and not empty: use another folder")
         return run_doctor(data_dir, None, as_json=as_json)
     assert configured is not None
-    if configured.server is not Server.BOOKIE or not Path(configured.ledgers, "current").is_dir():
+    if configured.server is not Server.BOOKIE or not _has_served(configured):
         return None
     return run_doctor(None, conf, as_json=as_json)
+
+
+def _has_served(configured: Configured) -> bool:
+    return any(Path(folder, "current").is_dir() for folder in configured.ledgers)
 
 
 def _refused(text: str) -> int:
@@ -106,15 +112,23 @@ def _refused(text: str) -> int:
 
 
 def _versions() -> Iterator[CheckResult]:
-    what = f"quire {installed_version()}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
+    parts = ", ".join(f"{name} {metadata.version(name)}" for name in ("trio", "rocksdict"))
+    system = f"Python {platform.python_version()}, {parts}, {platform.system()} {platform.release()}"
+    what = f"quire {installed_version()}, {system}"
     yield verdicts.ok("versions", what)
 
 
-def _folders(data_dir: Path | None, configured: Configured | None) -> list[Path]:
+def _folders(data_dir: Path | None, configured: Configured | None) -> Folders:
     if data_dir is not None:
-        return [data_dir / "bookie/journal", data_dir / "bookie/ledgers"]
+        return Folders(journals=(data_dir / "bookie/journal",), ledgers=(data_dir / "bookie/ledgers",), root=data_dir)
     assert configured is not None
-    return [Path(each) for each in (configured.journal, configured.ledgers) if each]
+    return Folders(
+        journals=tuple(map(Path, configured.journals)),
+        ledgers=tuple(map(Path, configured.ledgers)),
+        indexes=tuple(map(Path, configured.indexes)),
+        usage_full=configured.usage_full if configured.ledgers else None,
+        usage_warn=configured.usage_warn,
+    )
 
 
 def _taken(folders: Iterable[Path]) -> str:
@@ -135,44 +149,6 @@ def _taken(folders: Iterable[Path]) -> str:
             except OSError:
                 continue  # not writable here: the examination of the files says so
     return ""
-
-
-def _folder_checks(folders: list[Path], *, standalone: bool) -> Iterator[CheckResult]:
-    mounts = []
-    seen: set[str] = set()
-    for folder in folders:
-        at = machine.existing(folder)
-        found = machine.mount_of(at)
-        mounts.append(found)
-        if found is not None:
-            if found.point in seen:
-                continue
-            seen.add(found.point)
-            yield verdicts.mount(str(folder), found)
-        yield from _disk(folder, at)
-    if len(mounts) == 2 and mounts[0] is not None and mounts[1] is not None:
-        journal, ledgers = map(str, folders)
-        yield verdicts.devices(journal, ledgers, mounts[0], mounts[1], standalone=standalone)
-    yield verdicts.leftovers(
-        list(chain.from_iterable(map(machine.temporary_files, _all(folders, standalone=standalone))))
-    )
-
-
-def _all(folders: list[Path], *, standalone: bool) -> list[Path]:
-    """Return the folders in which temporary files may be, each once."""
-    roots = [folders[0].parent.parent] if standalone and folders else []
-    return list(dict.fromkeys([*roots, *folders]))
-
-
-def _disk(folder: Path, at: Path) -> Iterator[CheckResult]:
-    try:
-        free, total, files, files_total = machine.space(at)
-        yield verdicts.free_space(str(folder), free, total)
-        if (inodes := verdicts.files_free(str(folder), files, files_total)) is not None:
-            yield inodes
-        yield verdicts.sync_speed(str(folder), machine.sync_times(at))
-    except OSError as error:
-        yield verdicts.bad("space", f"{folder} cannot be written: {error}", f"Create {folder}, owned by Quire's user")
 
 
 def _configured(configured: Configured) -> Iterator[CheckResult]:

@@ -24,13 +24,17 @@ class Configured:
     """One configuration."""
 
     server: Server
-    journal: str = ""
-    ledgers: str = ""
-    """Folders of a bookie; empty: it has none."""
+    journals: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    """Folders of a bookie, one of indexes for each of ledgers; empty: it has none."""
     ports: tuple[tuple[str, str, int], ...] = ()
     """Key, address and number of each."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Values of the file by key, as they stand in it."""
+    usage_full: float = 1.0
+    usage_warn: float = 1.0
+    """Thresholds of the used fraction of a ledger folder's disk."""
     metadata: ZooKeeperConfig | None = None
     metadata_name: str = ""
 
@@ -83,12 +87,16 @@ def _bookie(conf: Path) -> Configured:
     ports = [("bookiePort", "0.0.0.0", loaded.bookie.port)]
     if config.http.enabled:
         ports.append(("httpServerPort", config.http.host, config.http.port))
+    values = {each.name: each.value for each in read_properties(conf, Grammar.COMMONS)}
     return Configured(
         server=Server.BOOKIE,
-        journal=config.bookie.journal_directory,
-        ledgers=config.bookie.ledger_directory,
+        usage_full=config.bookie.disk_usage_threshold,
+        usage_warn=config.bookie.warn_threshold,
+        journals=config.bookie.journal_directories,
+        ledgers=config.bookie.ledger_directories,
+        indexes=config.bookie.indexes,
         ports=tuple(each for each in ports if each[2]),
-        values={each.name: each.value for each in read_properties(conf, Grammar.COMMONS)},
+        values=values,
         metadata=metadata if loaded.metadata.metadata_service else None,
         metadata_name=loaded.metadata.metadata_service,
     )

@@ -12,6 +12,7 @@ import resource
 import socket
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +52,8 @@ def mount_of(folder: Path, table: str | None = None, sys_block: Path = Path("/sy
         point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
         # A later line covers an earlier one with the same point.
         if real.is_relative_to(point) and (best is None or len(point) >= len(best.point)):
-            options = frozenset(fields[5].split(","))
+            # Behind the type are those of the file system, as after an error that made it read-only.
+            options = frozenset((*fields[5].split(","), *(more[2].split(",") if len(more) > 2 else ())))
             best = Mount(point=point, kind=more[0], options=options, device=fields[2])
     if best is None:
         return None
@@ -90,6 +92,20 @@ def sync_times(folder: Path) -> list[float]:
             os.fdatasync(file.fileno())
             found.append(time.monotonic() - started)
     return found
+
+
+def newest_file(folders: Iterable[Path]) -> tuple[str, float]:
+    """Return the file in the folders that was changed last, and its time; ("", 0) if there is none."""
+    newest = ("", 0.0)
+    for folder in folders:
+        try:
+            for each in os.scandir(folder):
+                changed = each.stat(follow_symlinks=False).st_mtime
+                if changed > newest[1]:
+                    newest = (each.path, changed)
+        except OSError:
+            continue
+    return newest
 
 
 def open_files_max() -> int:

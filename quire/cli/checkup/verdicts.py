@@ -25,6 +25,8 @@ SKEW_WARNING_S: Final = 2.0
 SKEW_BAD_S: Final = 60.0
 CERTIFICATE_WARNING_S: Final = 14 * 86400
 FLEETING: Final = ("tmpfs", "ramfs")
+UNSAFE: Final = frozenset(("nobarrier", "barrier=0"))
+"""Options with which a sync does not empty the disk's own cache."""
 NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs")
 
 
@@ -78,6 +80,38 @@ def free_space(folder: str, free: int, total: int) -> CheckResult:
     return warning("space", what, remedy) if free < FREE_WARNING_RATIO * total else ok("space", what)
 
 
+def usage(folder: str, free: int, total: int, *, full: float, warn: float) -> CheckResult:
+    """Judge the used fraction of a ledger folder's disk by the bookie's thresholds."""
+    used = 1 - free / total if total else 0.0
+    what = f"{folder}: {used:.1%} of its disk are used; diskUsageThreshold is {full:.0%}"
+    remedy = "Free space on that disk, or add one (docs/runbooks/disk-full.md)"
+    if used >= full:
+        return bad("disks", f"{what}: the bookie accepts no entries there", remedy)
+    if used >= warn:
+        return warning("disks", f"{what}, diskUsageWarnThreshold {warn:.0%}", remedy)
+    return ok("disks", what)
+
+
+def clock_of_files(newest: str, ahead_s: float) -> CheckResult:
+    """Judge the newest of a bookie's files: a time in the future shows that the clock was set back."""
+    if ahead_s >= SKEW_BAD_S:
+        return bad(
+            "clock",
+            f"{newest} is from {ahead_s:.0f} s ahead of the clock: it was set back, or is wrong now",
+            "Correct the clock with NTP (chrony) before the start: journals are named and ordered by it",
+        )
+    return ok("clock", "no file of the bookie is from the future")
+
+
+def one_device(folders: Sequence[str], point: str) -> CheckResult:
+    """Judge several ledger folders on one device."""
+    return warning(
+        "devices",
+        f"{' and '.join(folders)} are on one device ({point})",
+        "Give each folder a disk of its own, or use one folder: they share its speed, its room and its failure",
+    )
+
+
 def files_free(folder: str, free: int, total: int) -> CheckResult | None:
     """Judge the free inodes of a file system; None: it has no fixed number."""
     if total == 0:
@@ -104,6 +138,13 @@ def mount(folder: str, found: Mount) -> CheckResult:
         return bad("mount", what, "Mount it writable; a file system that became read-only has an error: see dmesg")
     if found.kind in FLEETING:
         return bad("mount", what, "Use a disk: what is here is gone after a restart of the machine")
+    if found.options & UNSAFE:
+        return bad(
+            "mount",
+            what,
+            "Mount it with barriers: without them a power cut takes back what a sync has promised, unless the disk's "
+            "cache is protected",
+        )
     if found.kind == "overlay":
         return warning("mount", what, "Mount a volume there: a layer of a container is deleted with the container")
     if found.kind in NETWORKED:

@@ -15,11 +15,12 @@ from typing import Final, TextIO
 import trio
 
 from bookie.config import BookieConfig
-from bookie.errors import BookieError
+from bookie.errors import BookieError, DirectoryInUseError
 from bookie.folders import LOCK_FILE, cookie_of, directories_of
 from bookie.interleaved.index_files import has_index_files
 from bookie.layouts import upgrade as layouts
 from bookie.layouts.detect import CURRENT, LayoutError
+from quire.cli.bookie_in_use import user_of
 from quire.metadata.bookies import Cookie, encode_cookie, read_cookie
 from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.ledgers import read_instance_id
@@ -58,6 +59,8 @@ class Upgrader:
                 if self.world.disk.exists(directory):
                     lock = self.world.disk.lock(f"{directory}/{LOCK_FILE}")
                     stack.callback(lock.release)
+            if user := user_of(directories, self.config.host, self.config.port):
+                raise DirectoryInUseError(f"{user}: stop it first")
             if step == "upgrade":
                 await self._upgrade(directories)
             elif step == "rollback":

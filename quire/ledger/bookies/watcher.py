@@ -90,11 +90,20 @@ class WatcherConfig:
     """bookieQuarantineRatio; bookkeeperClientQuarantineRatio: probability (0 to 1) that a client quarantines the
     bookie, so that not all clients abandon it at once.
     """
+    weights_interval_s: float = 86400.0
+    """getBookieInfoIntervalSeconds; bookkeeperClientGetBookieInfoIntervalSeconds: seconds between two questions to a
+    bookie for its room, with `PlacementConfig.disk_weighted`.
+    """
+    weights_retry_s: float = 60.0
+    """getBookieInfoRetryIntervalSeconds; bookkeeperClientGetBookieInfoRetryIntervalSeconds: the same after a failure.
+    """
 
     def __post_init__(self) -> None:
         assert self.health_check_interval_s > 0, "health_check_interval_s must be positive"
         assert self.health_check_errors > 0, "health_check_errors must be positive"
         assert self.quarantine_s > 0, "quarantine_s must be positive"
+        assert self.weights_interval_s > 0, "weights_interval_s must be positive"
+        assert self.weights_retry_s > 0, "weights_retry_s must be positive"
         assert 0 <= self.quarantine_ratio <= 1, "quarantine_ratio must be between 0 and 1"
 
 

@@ -30,7 +30,9 @@ class PlacementConfig:
     """
 
     policy: str = "rack-aware"
-    """ensemblePlacementPolicy: `random`, `rack-aware`, `region-aware`, the original's class name, or `module:Class`."""
+    """ensemblePlacementPolicy: `random`, `rack-aware`, `region-aware`, `zone-aware`, the original's class name, or
+    `module:Class`.
+    """
     min_racks_per_write_quorum: int = 2
     """minNumRacksPerWriteQuorum: racks over which every write set is spread; at most Qw are required."""
     enforce_min_racks_per_write_quorum: bool = False
@@ -39,6 +41,12 @@ class PlacementConfig:
     """diskWeightBasedPlacementEnabled: a bookie is drawn in proportion to its weight (bytes free on its disks)."""
     max_weight_multiple: int = 3
     """bookieMaxWeightMultipleForWeightBasedPlacement: limit of a weight in multiples of the median; 0 for no limit."""
+    desired_zones_per_write_quorum: int = 3
+    """desiredNumZonesPerWriteQuorum: zones over which every write set is spread if possible; at most Qw."""
+    min_zones_per_write_quorum: int = 2
+    """minNumZonesPerWriteQuorum: zones that every write set has at least."""
+    strict_zones: bool = True
+    """enforceStrictZoneawarePlacement: false draws at random, also bookies without a zone."""
     own_location: str = ""
     """Location of this client, `/rack` or `/region/rack`; empty if unknown."""
     regions_to_write: tuple[str, ...] = ()
@@ -54,6 +62,7 @@ class PlacementConfig:
 
     def __post_init__(self) -> None:
         assert self.min_racks_per_write_quorum > 0, "minNumRacksPerWriteQuorum must be positive"
+        assert self.min_zones_per_write_quorum > 0, "minNumZonesPerWriteQuorum must be positive"
         assert self.max_weight_multiple >= 0, "a bound on weights is not negative"
         assert self.reorder_threshold_pending >= 0, "a number of requests is not negative"
 

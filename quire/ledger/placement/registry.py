@@ -12,6 +12,7 @@ from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy, Plac
 from quire.ledger.placement.rack_aware import RackAwarePolicy
 from quire.ledger.placement.random_policy import RandomPolicy
 from quire.ledger.placement.region_aware import RegionAwarePolicy
+from quire.ledger.placement.zone_aware import ZoneAwarePolicy
 from quire.world.doors import Rng
 
 PolicyFactory: TypeAlias = Callable[[PlacementConfig, Callable[[], Cluster], Rng], EnsemblePlacementPolicy]
@@ -20,12 +21,14 @@ POLICIES: dict[str, PolicyFactory] = {
     "random": RandomPolicy,
     "rack-aware": RackAwarePolicy,
     "region-aware": RegionAwarePolicy,
+    "zone-aware": ZoneAwarePolicy,
 }
 
 JAVA_NAMES = {
     "org.apache.bookkeeper.client.DefaultEnsemblePlacementPolicy": "random",
     "org.apache.bookkeeper.client.RackawareEnsemblePlacementPolicy": "rack-aware",
     "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy": "region-aware",
+    "org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy": "zone-aware",
 }
 
 METHODS = ("new_ensemble", "replace_bookie", "read_order", "adherence")

@@ -22,6 +22,7 @@ from quire.ledger.errors import LedgerError
 from quire.metadata.errors import InvalidConnectStringError, MetadataError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
+from quire.servers import logging_setup
 from quire.servers.addresses import host_port, naming
 from quire.servers.autorecovery.config import AUTORECOVERY
 from quire.servers.bookie.auth_keys import bookie_credentials
@@ -101,7 +102,11 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
         print(f"quire autorecovery: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
+    try:
+        logging_setup.configure(log_level, levels, world.clock.wall_ms)
+    except ConfigError as error:
+        print(f"quire autorecovery: {error}", file=sys.stderr)
+        return INVALID_CONF
     name = config.name
     http = ""
 

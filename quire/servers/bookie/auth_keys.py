@@ -80,8 +80,8 @@ class BookieClientAuthKeys:
     factory: str = conf_key(
         "clientAuthProviderFactoryClass",
         "",
-        doc="quire.PasswordFile: clients that read this file, auto recovery and the shell, send bookies the user and "
-        "password of quireClientPasswordFile. Empty: they have none, or have a certificate.",
+        doc="quire.PasswordFile: clients that read this file, auto recovery, the shell and a bookie's HTTP port, send "
+        "bookies the user and password of quireClientPasswordFile. Empty: they have none, or have a certificate.",
     )
     password_file: str = conf_key(
         "quireClientPasswordFile", "", doc="File with one line, user:password, for quire.PasswordFile. Use it with TLS."

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bookie.config import BookieConfig, check_folders
-from quire.servers.bookie.auth_keys import BookieAuthKeys
+from quire.servers.bookie.auth_keys import BookieAuthKeys, BookieClientAuthKeys
 from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
@@ -50,6 +50,7 @@ class BookieServerConfig:
     metrics: MetricsKeys
     tls: BookieTlsKeys
     auth: BookieAuthKeys
+    client_auth: BookieClientAuthKeys
     log: LogKeys
 
     def __post_init__(self) -> None:

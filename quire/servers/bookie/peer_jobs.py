@@ -15,6 +15,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.integrity.check import DataIntegrity
 from bookie.integrity.peers import OtherCopies, PeerError
+from bookie.scrubber.scrubber import Scrubber
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.config import BookieServerConfig
 from quire.service.background import keep_trying
@@ -34,12 +35,13 @@ class PeerJobs:
         self._config = config
         self._conf = conf
         self.integrity = DataIntegrity(bookie, metadata, self._open_peers)
+        self.scrubber = Scrubber(bookie, metadata, self._open_peers)
 
     async def run(self, stop: trio.Event) -> None:
         """Work until `stop` is set. The bookie serves."""
         bookie = self._bookie
         async with trio.open_nursery() as nursery:
-            for name, job in (("data integrity", self.integrity.run),):
+            for name, job in (("data integrity", self.integrity.run), ("scrub", self.scrubber.run)):
                 tries = partial(keep_trying, name, job, bookie.job_failures, self._world.rng)
                 nursery.start_soon(tries, name=f"bookie {name}")
             await stop.wait()

@@ -21,6 +21,7 @@ import trio
 from bookie.bookie import open_bookie
 from bookie.cookie import rebuild_command
 from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFailedError
+from bookie.scrubber.start_check import check_all
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
 from quire.metadata.bookies import Endpoint, check_bookie_id
@@ -36,6 +37,7 @@ from quire.metadata.errors import (
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
 from quire.metadata.zookeeper.store import ZooKeeperConfig
+from quire.servers import logging_setup
 from quire.servers.addresses import free_port, naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
@@ -174,6 +176,8 @@ async def serve(
         bookie.total_bytes = total_bytes
         if conf is not None:
             bookie.garbage.open_peers = partial(holders_of(conf, config.id), world, metadata)
+        if config.bookie.check_on_start:
+            await check_all(bookie)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(lost), name="bookie failed")
@@ -261,7 +265,11 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(f"quire bookie: {error}", file=sys.stderr)
         return INVALID_CONF
     world = real_world()
-    logging.configure(log_level, sys.stderr, wall_ms=world.clock.wall_ms, levels=levels)
+    try:
+        logging_setup.configure(log_level, levels, world.clock.wall_ms)
+    except ConfigError as error:
+        print(f"quire bookie: {error}", file=sys.stderr)
+        return INVALID_CONF
 
     def announce(found: Ready) -> None:
         print(found.line(os.getpid()), flush=True)

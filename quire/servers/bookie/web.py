@@ -1,12 +1,14 @@
-"""A bookie's HTTP port: the original's resources, as far as they need neither an auditor nor a ledger client.
+"""A bookie's HTTP port: the original's resources.
 
     GET /heartbeat, /metrics
-    GET /api/v1/config/server_config
+    GET, PUT /api/v1/config/server_config
     GET /api/v1/ledger/list, /api/v1/ledger/metadata?ledger_id=     DELETE /api/v1/ledger/delete?ledger_id=
     GET /api/v1/bookie/list_bookies?type=rw|ro, last_log_mark, list_disk_file?file_type=, state, state/readonly, sanity,
         is_ready, info
     PUT /api/v1/bookie/state/readonly {"readOnly": true}
     gc_web.py: /api/v1/bookie/gc, gc_details, gc/suspend_compaction, gc/resume_compaction, entry_location_compact
+    cluster_web.py: /api/v1/bookie/cluster_info, list_bookie_info, /api/v1/ledger/read
+    quire/servers/autorecovery/web.py: /api/v1/autorecovery/...
 
 JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is
 up: it brings Starlette and hypercorn.
@@ -25,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from bookie.bookie import Bookie
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
@@ -33,6 +36,8 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.autorecovery.web import AutorecoveryResources
+from quire.servers.bookie.cluster_web import ClusterResources
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.gc_web import GcResources
 from quire.servers.bookie.peer_jobs import PeerJobs
@@ -59,6 +64,12 @@ class BookieResources:
         self._config = config
         self._sanity = trio.CapacityLimiter(1)
         self._gc = GcResources(bookie, config.id, nursery)
+        self._cluster = ClusterResources(bookie.world, metadata, config)
+        root = config.bookie.ledgers_root
+        marks = UnderreplicatedLedgers(
+            metadata, root=root, rng=bookie.world.rng, wall_ms=bookie.world.clock.wall_ms, owner=config.id
+        )
+        self._recovery = AutorecoveryResources(metadata, marks, root)
 
     # --- the server
 
@@ -67,6 +78,22 @@ class BookieResources:
         for name, value in BOOKIE.values_of(self._config).items():
             found[name] = "***" if name in _SECRETS and value else render_value(value)
         return as_json(found)
+
+    async def set_config(self, request: Request) -> Response:
+        """Take values that the keys have. Others are refused: keys are read at the start of a bookie, and a value that
+        is stored and changes nothing is what the original has."""
+        if not await request.body():
+            return PlainTextResponse("Request body not found. should contains k-v pairs", status_code=404)
+        wanted = await _body(request)
+        now = {name: render_value(value) for name, value in BOOKIE.values_of(self._config).items()}
+        unknown = sorted(set(wanted) - set(now))
+        changed = sorted(name for name in set(wanted) & set(now) if _text_of(wanted[name]) != now[name])
+        if not wanted or unknown:
+            return PlainTextResponse(f"no keys of a bookie: {', '.join(unknown) or 'none was given'}", status_code=400)
+        if changed:
+            text = f"{', '.join(changed)}: takes effect at a start; change the file and restart the bookie"
+            return PlainTextResponse(text, status_code=400)
+        return PlainTextResponse("Success set server config.")
 
     async def is_ready(self, request: Request) -> Response:
         if self._bookie.failed.is_set():
@@ -193,7 +220,7 @@ class BookieResources:
 
     def routes(self) -> list[Route]:
         return [
-            _route("/api/v1/config/server_config", GET=self.config),
+            _route("/api/v1/config/server_config", GET=self.config, PUT=self.set_config),
             _route("/api/v1/ledger/list", GET=self.list_ledgers),
             _route("/api/v1/ledger/metadata", GET=self.ledger_metadata),
             _route("/api/v1/ledger/delete", DELETE=self.delete_ledger),
@@ -201,6 +228,8 @@ class BookieResources:
             _route("/api/v1/bookie/last_log_mark", GET=self.last_log_mark),
             _route("/api/v1/bookie/list_disk_file", GET=self.files),
             *self._gc.routes(),
+            *self._cluster.routes(),
+            *self._recovery.routes(),
             _route("/api/v1/bookie/state", GET=self.state),
             _route("/api/v1/bookie/state/readonly", GET=self.read_only, PUT=self.set_read_only),
             _route("/api/v1/bookie/sanity", GET=self.sanity),
@@ -219,6 +248,10 @@ async def _body(request: Request) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _text_of(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _number(request: Request, name: str) -> int | None:

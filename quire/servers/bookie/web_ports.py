@@ -10,6 +10,7 @@ from bookie.bookie import Bookie
 from bookie.integrity.metrics import register_integrity
 from bookie.metrics import register
 from bookie.sanity import SanityWatch
+from bookie.scrubber.metrics import register_scrubber
 from quire.metadata.store import MetadataStore
 from quire.servers.addresses import naming
 from quire.servers.bookie.config import BookieServerConfig
@@ -72,4 +73,5 @@ def bookie_metrics(bookie: Bookie, counts: ConnectionCounts, config: BookieServe
     metrics = Metrics(window_s=config.metrics.window_s)
     register(metrics, bookie, counts)
     register_integrity(metrics, bookie, jobs.integrity.progress)
+    register_scrubber(metrics, jobs.scrubber)
     return metrics

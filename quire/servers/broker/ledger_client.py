@@ -67,6 +67,31 @@ class LedgerClientKeys:
         False,
         doc="true: a ledger that would be on fewer racks is not created.",
     )
+    region_aware: bool = conf_key(
+        "bookkeeperClientRegionawarePolicyEnabled",
+        False,
+        doc="true: copies are spread over regions, the first parts of the bookies' locations (/region/rack), and over "
+        "racks within them. It counts before bookkeeperClientRackawarePolicyEnabled.",
+    )
+    disk_weighted: bool = conf_key(
+        "bookkeeperDiskWeightBasedPlacementEnabled",
+        False,
+        doc="true: bookies with more free disk space get more ledgers, up to 3 times as many as the median one.",
+    )
+    weights_interval_s: int = conf_key(
+        "bookkeeperClientGetBookieInfoIntervalSeconds",
+        86400,
+        unit=SECONDS,
+        minimum=1,
+        doc="Interval at which bookies are asked for their free disk space.",
+    )
+    weights_retry_s: int = conf_key(
+        "bookkeeperClientGetBookieInfoRetryIntervalSeconds",
+        60,
+        unit=SECONDS,
+        minimum=1,
+        doc="Time after which a bookie is asked again that did not answer.",
+    )
     health_check: bool = conf_key(
         "bookkeeperClientHealthCheckEnabled",
         True,
@@ -118,7 +143,8 @@ class LedgerClientKeys:
                 reorder=self.reorder_reads,
             ),
             placement=PlacementConfig(
-                policy="rack-aware" if self.rack_aware else "random",
+                policy="region-aware" if self.region_aware else "rack-aware" if self.rack_aware else "random",
+                disk_weighted=self.disk_weighted,
                 min_racks_per_write_quorum=self.racks_min,
                 enforce_min_racks_per_write_quorum=self.racks_enforced,
             ),
@@ -133,4 +159,6 @@ class LedgerClientKeys:
             health_check_errors=self.health_errors,
             quarantine_s=self.quarantine_s,
             quarantine_ratio=self.quarantine_ratio,
+            weights_interval_s=self.weights_interval_s,
+            weights_retry_s=self.weights_retry_s,
         )

@@ -114,5 +114,8 @@ STANDALONE: Final = Process(
         "dataIntegrityChecking": None,
         "dataIntegrityStampMissingCookies": None,
         "quireDataIntegrityRateMb": None,
+        "localScrubInterval": None,
+        "localScrubRateLimit": None,
+        "localConsistencyCheckOnStartup": None,
     },
 )

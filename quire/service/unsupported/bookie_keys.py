@@ -20,9 +20,11 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "a bookie that can serve no longer ends its process at once": "bookieDeathWatchInterval",
     "bounded by journalMaxMemorySizeMb": "journalQueueSize",
     "timers end when they are due, without ticks": "requestTimer*",
-    "the journal groups by its syncs, and pads every group": "journalAdaptiveGroupWrites journalAlignmentSize "
-    "journalBufferedWritesThreshold journalBufferedEntriesThreshold journalFlushWhenQueueEmpty "
-    "journalWriteBufferSizeKB",
+    "a group of the journal holds what queued during the last sync, and has one sync": "journalAdaptiveGroupWrites",
+    "a group of the journal is padded to 512 bytes; disks with larger sectors are written through the page cache": (
+        "journalAlignmentSize"
+    ),
+    "a group of the journal is written in one call, without a buffer": "journalWriteBufferSizeKB",
     "entries are written out of the write cache, and read as they are needed, without a buffer": "readBufferSizeBytes "
     "writeBufferSizeBytes dbStorage_directIOEntryLogger*",
     "keys of the other storages; see ledgerStorageClass": "numOfMemtableFlushThreads skipList* openFileLimit fileInfo* "
@@ -31,7 +33,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "rows are written in batches of 1000, and those of a ledger are deleted as one range": (
         "maxOperationNumbersInSingleRocksdbWriteBatch rocksDBDeleteEntriesBatchSize"
     ),
-    "every read is checked against the index": "localConsistencyCheckOnStartup localScrubRateLimit",
     "always on": "verifyMetadataOnGC",
     "see ledgerManagerFactoryClass": "ledgerManagerType allowShadedLedgerManagerFactoryClass "
     "shadedLedgerManagerFactoryClassPrefix ledgerManagerFactoryDisableClassCheck metastoreImplClass "
@@ -53,11 +54,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "clientSend* clientReceive* clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling "
     "pcbcTimeoutTimer* timeout* enforceMinNumFaultDomainsForWrite networkTopologyStabilizePeriodSeconds "
     "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
-    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfo*",
+    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfoTimeoutSecs",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "entry logs are not scrubbed": "localScrubInterval",
     "there is one way to register, and one to write a journal": "registrationManagerClass journalChannelProvider",
     "plug-ins of the JVM cannot be loaded": "extraServerComponents",
     "connecting is retried without limit, at intervals between the two of zkRetryBackoff": "zkRetryBackoffMaxRetries",
@@ -66,11 +66,7 @@ _AT_REST: Final[Mapping[str, str]] = {
     "auto recovery uses the digest in the metadata": "enableDigestTypeAutodetection",
     "racks are read from Pulsar's /bookies": "reppDnsResolverClass networkTopologyScriptFileName "
     "networkTopologyScriptNumberArgs",
-    "copies are placed by racks or regions, without zones or weights": (
-        "desiredNumZonesPerWriteQuorum minNumZonesPerWriteQuorum "
-        "enforceStrictZoneawarePlacement ignoreLocalNodeInPlacementPolicy diskWeightBasedPlacementEnabled "
-        "bookieMaxMultipleForWeightBasedPlacement"
-    ),
+    "copies are placed without regard to the place of auto recovery": "ignoreLocalNodeInPlacementPolicy",
     "auto recovery's client has fixed timeouts, and its own health check of bookies": "addEntryTimeoutSec "
     "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
     "bookieErrorThresholdPerInterval bookieQuarantine* bookieConnectionErrorQuarantineEnabled "
@@ -83,12 +79,7 @@ _RECOVERY: Final = frozenset(
         "reppDnsResolverClass",
         "networkTopologyScriptFileName",
         "networkTopologyScriptNumberArgs",
-        "desiredNumZonesPerWriteQuorum",
-        "minNumZonesPerWriteQuorum",
-        "enforceStrictZoneawarePlacement",
         "ignoreLocalNodeInPlacementPolicy",
-        "diskWeightBasedPlacementEnabled",
-        "bookieMaxMultipleForWeightBasedPlacement",
         "addEntryTimeoutSec",
         "readEntryTimeoutSec",
         "readTimeout",
@@ -119,7 +110,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "
         "the original that is older than 4.9 will not read these journals: stop the bookie cleanly before it goes back",
     ),
-    "journalReuseFiles": refused(is_true, "journal files are not reused; set it to false"),
     "ledgerStorageClass": refused(
         lambda value: value.rpartition(".")[2] != "DbLedgerStorage",
         "the storage is DbLedgerStorage's, and no other is written; name it, or remove the key. The folders of a "
@@ -138,7 +128,10 @@ OBEYED_BY_RECOVERY: Final = (
     "rereplicationEntryBatchSize rwRereplicateBackoffMs replicationRateByBytes inFlightReadEntryNumInLedgerChecker "
     "repairedPlacementPolicyNotAdheringBookieEnabled storeSystemTimeAsLedgerUnderreplicatedMarkTime "
     "underreplicatedLedgerRecoveryGracePeriod zkReplicationTaskRateLimit ensemblePlacementPolicy "
-    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum digestType passwd "
+    "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum desiredNumZonesPerWriteQuorum "
+    "minNumZonesPerWriteQuorum enforceStrictZoneawarePlacement diskWeightBasedPlacementEnabled "
+    "bookieMaxMultipleForWeightBasedPlacement getBookieInfoIntervalSeconds getBookieInfoRetryIntervalSeconds "
+    "digestType passwd "
     "clientAuthProviderFactoryClass quireClientPasswordFile"
 )
 """Keys that `quire autorecovery` has fields for."""

@@ -104,7 +104,6 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "tuning of isolation groups; see bookkeeperClientIsolationGroups": (
         "bookkeeperClientMinAvailableBookiesInIsolationGroups"
     ),
-    "requested from bookies when needed": "bookkeeperClientGetBookieInfo*",
     "determined by the command that started it": "isRunningStandalone",
     "checked with each message": "maxMessageSizeCheckIntervalInSeconds messagePublishBufferCheckIntervalInMillis",
     "tuning of scalable topics; see scalableTopicsEnabled": "scalableTopic*",
@@ -146,8 +145,7 @@ _AT_REST: Final[Mapping[str, str]] = {
         "configurationMetadataSyncEventTopic metadataStoreAllowReadOnlyOperations zookeeperAllowReadOnlyOperations "
         "zooKeeperAllowReadOnlyOperations"
     ),
-    "bookies are chosen by their racks": "bookkeeperDiskWeightBasedPlacementEnabled strictBookieAffinityEnabled "
-    "failureDomainsEnabled reppDnsResolverClass",
+    "bookies are chosen by their racks": "strictBookieAffinityEnabled failureDomainsEnabled reppDnsResolverClass",
     "settings of the original's ledger client": "bookkeeper_*",
     "services beside the broker, which do not exist": "webSocketServiceEnabled functionsWorkerEnabled "
     "enablePackagesManagement",
@@ -189,9 +187,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
         _ANY, "any bookie may hold any topic; leave it empty, and run another cluster for data that must be apart"
     ),
     "bookkeeperClientSecondaryIsolationGroups": refused(_ANY, "see bookkeeperClientIsolationGroups; leave it empty"),
-    "bookkeeperClientRegionawarePolicyEnabled": refused(
-        is_true, "brokers place copies by rack; set it to false, and give each region its own rack"
-    ),
     "enableRunBookieTogether": refused(is_true, "set it to false, and run `quire bookie`"),
     "enableRunBookieAutoRecoveryTogether": refused(is_true, "set it to false, and run `quire autorecovery`"),
 }

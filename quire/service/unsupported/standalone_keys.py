@@ -15,6 +15,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "bookkeeperClientSpeculativeReadTimeoutInMillis bookkeeperEnableStickyReads "
     "bookkeeperClientReorderReadSequenceEnabled bookkeeperExplicitLacIntervalInMills "
     "bookkeeperClientRackawarePolicyEnabled bookkeeperClientMinNumRacksPerWriteQuorum bookkeeperClientHealthCheck* "
+    "bookkeeperClientRegionawarePolicyEnabled bookkeeperDiskWeightBasedPlacementEnabled bookkeeperClientGetBookieInfo* "
     "bookkeeperClientQuarantineRatio bookiePort allowLoopback allowEphemeralPorts useHostNameAsBookieID "
     "bookkeeperClientAuthenticationParameters* bookkeeperTLS* bookkeeperTls* bookkeeper_tls* "
     "tlsCertFilesRefreshDurationSeconds "
@@ -38,7 +39,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "there is one bookie, and nothing to copy from": "dataIntegrityChecking dataIntegrityStampMissingCookies",
+    "there is one bookie, and nothing to copy from": "dataIntegrityChecking dataIntegrityStampMissingCookies "
+    "localScrubInterval localScrubRateLimit localConsistencyCheckOnStartup",
     "all data is in the folder of --data-dir": "journalDirectories journalDirectory ledgerDirectories "
     "ledgerDirectory indexDirectories allowStorageExpansion bookieId metadataStoreUrl configurationMetadataStoreUrl "
     "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "

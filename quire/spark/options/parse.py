@@ -41,6 +41,9 @@ TLS_SCHEME = "pulsar+ssl://"
 SERVICE_PORT, SERVICE_PORT_TLS = 6650, 6651
 ADMIN_PORT, ADMIN_PORT_TLS = 8080, 8443
 COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
+APPLICATION_LENGTH_MAX = 200
+VERSION_MAX = (1 << 28) - 1
+"""Largest batch number in a sequence id; see quire.spark.sink.sequences."""
 HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash", "BoostHash")
 
 _OPTIONS = {option.name: option for option in OPTIONS}
@@ -84,6 +87,12 @@ class Options:
     batching: bool = True
     compression: str = "none"
     hashing_scheme: str = "JavaStringHash"
+    exactly_once: bool = False
+    sort_rows: bool = False
+    application: str = ""
+    """Name of the application of a batch write (txnAppId); "": it has none."""
+    version: int = 0
+    """Number of a batch write within its application (txnVersion)."""
     trace: str = ""
     """Path of the trace file; "": none."""
 
@@ -117,9 +126,11 @@ class Options:
         if token_file and password_file:
             raise given.refuse("authPasswordFile", "give either it or authTokenFile")
         if use == "write":
+            exactly_once, application = _exactly_once(given)
             return cls(
                 use=use,
                 service_url=service_url,
+                admin_url=_admin_url(given, first_host, tls=service_url.startswith(TLS_SCHEME)),
                 tls=_tls(given),
                 token_file=token_file,
                 password_file=password_file,
@@ -128,6 +139,10 @@ class Options:
                 batching=given.boolean("batching", True),
                 compression=given.choice("compression", "none", COMPRESSIONS),
                 hashing_scheme=given.choice("hashingScheme", "JavaStringHash", HASHING_SCHEMES),
+                exactly_once=exactly_once,
+                sort_rows=given.boolean("sortRows", False),
+                application=application,
+                version=given.integer("txnVersion", 0, 0),
                 trace=trace,
             )
         topics, pattern = _topics(given)
@@ -295,6 +310,23 @@ def _subscription(given: Given, use: Use) -> str:
         return check_subscription_name(given.text("subscription"))
     except InvalidNameError as error:
         raise given.refuse("subscription", str(error)) from None
+
+
+def _exactly_once(given: Given) -> tuple[bool, str]:
+    """Return whether the sink writes exactly once, and the application of a batch write ("": none)."""
+    exactly_once = given.boolean("exactlyOnce", False)
+    for name in ("sortRows", "txnAppId", "txnVersion"):
+        if name in given and not exactly_once:
+            raise given.refuse(name, "it is for exactlyOnce=true: set that, or remove this")
+    if ("txnAppId" in given) != ("txnVersion" in given):
+        missing = "txnVersion" if "txnAppId" in given else "txnAppId"
+        raise OptionError(missing, None, "txnAppId and txnVersion name a write together: give both or none")
+    application = given.text("txnAppId")
+    if "txnAppId" in given and not 0 < len(application) <= APPLICATION_LENGTH_MAX:
+        raise given.refuse("txnAppId", f"give a name of 1 to {APPLICATION_LENGTH_MAX} characters")
+    if given.integer("txnVersion", 0, 0) > VERSION_MAX:
+        raise given.refuse("txnVersion", f"give a whole number from 0 to {VERSION_MAX}")
+    return exactly_once, application
 
 
 def _sink_topic(given: Given) -> str:

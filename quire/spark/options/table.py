@@ -52,8 +52,8 @@ OPTIONS: tuple[Option, ...] = (
         "admin.url",
         ALL,
         "port 8080 of the first host of `service.url`, 8443 with TLS",
-        "Address of their REST interface: `http://host:port`, or `https://host:port`. A sink accepts it, so that both "
-        "can share their options, but does not use it.",
+        "Address of their REST interface: `http://host:port`, or `https://host:port`. A sink uses it with "
+        "`exactlyOnce` only.",
         ("adminUrl",),
     ),
     Option(
@@ -224,11 +224,44 @@ OPTIONS: tuple[Option, ...] = (
         "and all of them support"
         " `Murmur3_32Hash`.",
     ),
+    Option(
+        "exactlyOnce",
+        WRITE,
+        "false",
+        "Write each row once, also if a task, a batch or the driver is repeated. Each topic must have deduplication, "
+        "and a stream the setting `spark.sql.adaptive.streaming.stateless.enabled=false`; otherwise the write is "
+        "refused. See [spark.md](spark.md#which-guarantee-do-i-get).",
+    ),
+    Option(
+        "sortRows",
+        WRITE,
+        "false",
+        "With `exactlyOnce`: sort the rows of a task by their content, so that they have one order, however a shuffle "
+        "delivers them. A task may have 256 MiB of rows then, and rows of a key are in the order of their event times "
+        "and values.",
+    ),
+    Option(
+        "txnAppId",
+        WRITE,
+        "",
+        "With `exactlyOnce`, of a batch write: permanent name of the application. It and `txnVersion` identify a "
+        "write, and a repetition of it writes no row again. Without both, only tasks that are repeated within one "
+        "write are recognized.",
+    ),
+    Option(
+        "txnVersion",
+        WRITE,
+        "",
+        "Number of a write within its application, which grows from one to the next: in `foreachBatch`, the batch's.",
+    ),
     Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
 )
 
 FOREIGN: tuple[Foreign, ...] = (
     Foreign("kafka.bootstrap.servers", "this is not Kafka: give service.url=pulsar://host:6650"),
+    Foreign("kafka.transactional.id", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
+    Foreign("kafka.enable.idempotence", "give exactlyOnce=true"),
+    Foreign("pulsar.producer.producerName", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
     Foreign("kafka.group.id", "give subscription=<name>"),
     Foreign(
         "kafka.*", "there are no Kafka client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import cast
 
 from quire.client.client import Client
+from quire.client.deduplicated.sequenced import Numbered, SequencedProducer
 from quire.client.errors import ClientError
 from quire.client.packing import Packed
 from quire.client.producer import Producer
@@ -30,8 +32,16 @@ class Producers:
     """Producers by target (a partition, or a topic without partitions), all with the same name."""
 
     def __init__(
-        self, client: Client, name: str, *, open_max: int = OPEN_MAX, unanswered_max: int = UNANSWERED_MAX
+        self,
+        client: Client,
+        name: str,
+        *,
+        sequenced: bool = False,
+        open_max: int = OPEN_MAX,
+        unanswered_max: int = UNANSWERED_MAX,
     ) -> None:
+        """`sequenced`: what is sent has sequence ids (`Numbered`), by which the brokers drop duplicates."""
+        self._sequenced = sequenced
         self._client = client
         self._name = name
         self._open_max = open_max
@@ -54,13 +64,26 @@ class Producers:
                 raise SinkError(f"topic {topic} cannot be written to: {error}") from error
         return counts
 
+    async def last_id(self, target: str) -> int:
+        """Return the highest sequence id that the broker had under this name when the producer was opened; -1: none.
+
+        Raises SinkError."""
+        try:
+            return (await self._producer(target)).last_sequence_id
+        except ClientError as error:
+            raise _refused(target, error) from error
+
     async def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
         """Send each run to its target, in this order. Returns when all are queued, not when they are confirmed.
 
         Raises SinkError: of these, or of ones sent before."""
         for target, packed in runs:
             try:
-                await (await self._producer(target)).send(packed)
+                producer = await self._producer(target)
+                if isinstance(producer, SequencedProducer):
+                    await producer.send_numbered(cast(Sequence[Numbered], packed))
+                else:
+                    await producer.send(packed)
             except ClientError as error:
                 raise _refused(target, error) from error
             self._sent += sum(each.size for each in packed)
@@ -89,7 +112,8 @@ class Producers:
                     await _flush(oldest, leaving)
                 finally:
                     await _close(oldest, leaving)
-            producer = await self._client.producer(target, name=self._name, pending_bytes_max=PENDING_MAX)
+            opened = self._client.sequenced_producer if self._sequenced else self._client.producer
+            producer = await opened(target, name=self._name, pending_bytes_max=PENDING_MAX)
         self._open[target] = producer
         return producer
 

@@ -171,8 +171,7 @@ def look(data: Path, log_path: Path, acknowledged: dict[str, Any], case: Case) -
 def examine(data: Path, stop: Stop) -> list[Finding]:
     """Return the damage that `quire doctor` finds."""
     config = _config(data, stop)
-    folders = (config.journal_directory, config.ledger_directory, config.ledger_directory)
-    return examine_bookie(RealDisk(), look_into, config.id, folders, lambda what, count: None).damaged
+    return examine_bookie(RealDisk(), look_into, config, lambda what, count: None).damaged
 
 
 def _is_sealed(ledger_id: int, entry_id: int, data: Buffer) -> bool:

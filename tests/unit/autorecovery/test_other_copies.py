@@ -1,4 +1,4 @@
-"""What a bookie asks before it deletes a ledger of others. Covers autorecovery/other_copies.py."""
+"""Questions of a bookie before it deletes a ledger of others. Covers autorecovery/other_copies.py."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ class Machine:
         self.host.start(main)
         await started.wait()
         if not bookies:
+            await self.host.wait_down()
             raise failures[0]
         token = HOST.set(self.host.name)
         try:

@@ -127,6 +127,18 @@ async def test_a_crash_during_replay_starts_again_from_the_old_mark(machine: Mac
             assert (await client.read(7, entry_id)).rc == Rc.OK
 
 
+async def test_bookkeeper_2087_a_start_moves_the_mark_past_what_it_replayed(machine: Machine) -> None:
+    machine.config = replace(CONFIG, flush_interval_ms=10_000_000)
+    async with machine.life(crash=True) as (bookie, client):
+        await client.add(7, 0, 5)
+        end = bookie.journal.of(0).mark()
+        assert last_mark(bookie.world) < end
+    async with machine.life(crash=True) as (bookie, _):
+        assert last_mark(bookie.world) >= end, "another crash now must not replay the same again"
+    async with machine.life() as (_, client):
+        await client.holds(7, range(5))
+
+
 async def test_the_write_cache_may_be_smaller_than_what_is_replayed(machine: Machine) -> None:
     machine.config = replace(CONFIG, write_cache_mb=16, flush_interval_ms=10_000_000)
     async with machine.life(crash=True) as (_, client):
@@ -443,7 +455,7 @@ async def test_damage_in_the_journal_refuses_the_start_and_names_the_remedy_key(
 
 
 @pytest.mark.expect_error("damaged part of the journal skipped")
-async def test_with_the_skip_key_a_damaged_journal_starts(machine: Machine) -> None:
+async def test_bookkeeper_3949_with_the_skip_key_a_damaged_journal_starts(machine: Machine) -> None:
     async with machine.life(crash=True) as (_, client):
         await client.add(7, 0)
         await client.add(8, 0)

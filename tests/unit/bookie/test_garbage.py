@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
 from bookie.bookie import Bookie
 from bookie.errors import CookieMismatchError
-from quire.metadata.errors import NoNodeError
+from bookie.garbage import LOOKS_TOGETHER
+from quire.metadata.errors import MetadataUnavailableError, NoNodeError
 from quire.metadata.layouts import FLAT, HIERARCHICAL, LONG_HIERARCHICAL, LedgerLayout
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.store import Node
 from simulation.machines.world import in_world
 from tests.support.refusals import raises
 from tests.unit.bookie.build import CONFIG, Client, opened
@@ -88,3 +91,38 @@ async def test_a_ledger_that_a_late_list_lacks_is_looked_for_once_more() -> None
         assert collected.ledgers == ()
         assert behind.synced >= 1, "it is asked for its newest before anything is believed"
         assert bookie.storage.ledgers() == [living]
+
+
+class Far(MemoryStore):
+    """A store that answers a read of a ledger after a while, and counts how many wait."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self.waiting = self.most = 0
+        self.broken = False
+
+    async def get(self, path: str) -> Node | None:
+        if "/L" not in path:
+            return await super().get(path)
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        await trio.sleep(0.01)
+        self.waiting -= 1
+        if self.broken:
+            raise MetadataUnavailableError("away")
+        return await super().get(path)
+
+
+async def test_many_ledgers_that_seem_deleted_are_looked_up_together_and_an_error_deletes_none() -> None:
+    async with with_ledgers() as (bookie, store, _):
+        await fill(bookie, *range(100))
+        far = Far(store._tree)
+        far.broken = True
+        await raises(MetadataUnavailableError, bookie.collect_garbage(far, bookie.instance_id))
+        assert len(bookie.storage.ledgers()) == 100
+        far.broken, began = False, trio.current_time()
+        collected = await bookie.collect_garbage(far, bookie.instance_id)
+        assert collected.ledgers == tuple(range(100))
+        # 1,000 reads a second (gcMetadataOpRateLimit) of 10 ms each: about ten wait at the same time.
+        assert 8 <= far.most <= LOOKS_TOGETHER
+        assert trio.current_time() - began < 0.2, "one after the other they would take 1 s"

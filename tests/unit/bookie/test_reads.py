@@ -165,3 +165,16 @@ async def test_closing_answers_what_has_begun_and_takes_no_more() -> None:
         await workers.aclose()
         assert answers.seen == [1, "after"]
         assert not workers.submit(lambda: 1, answers)
+
+
+async def test_reads_of_many_sectors_wait_for_the_disk_in_workers_of_their_own() -> None:
+    sectors = Sectors(2048)  # batch reads of 1 MB
+
+    async with with_workers(workers=4, sectors=sectors) as (workers, answers):
+        for number in range(1, 40):
+            workers.submit(lambda: 1, answers)
+            await answers.wait(number)
+        for _ in range(4):
+            workers.submit(lambda: 1, answers)
+        assert workers._loads == [1, 1, 1, 1]
+        await answers.wait(43)

@@ -146,7 +146,11 @@ async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie, 
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 2, 100, 36 + 4 * one)))) == 4
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 3, 100, 35 + 4 * one)))) == 3
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 4, 100, 1)))) == 1
-        assert len(batch(await client.ask(v2.batch_read_request(7, 4, 5, 0, 1 << 40)))) == 6
+        # An answer may end where the cache ends; the next one goes on, up to the gap.
+        found = batch(await client.ask(v2.batch_read_request(7, 4, 5, 0, 1 << 40)))
+        if len(found) < 6:
+            found += batch(await client.ask(v2.batch_read_request(7, 4 + len(found), 6, 0, 1 << 40)))
+        assert found == [entry(7, i) for i in range(4, 10)]
         await bookie.checkpoint()
 
 

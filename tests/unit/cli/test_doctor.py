@@ -116,18 +116,74 @@ def test_damage_to_an_entry_of_a_deleted_ledger_loses_nothing(
 ) -> None:
     log = folders / "ledgers/current/0.log"
     flip(log, log.read_bytes().index(entry(8, 3)) + 40)
-    ledgers, journal = str(folders / "ledgers"), str(folders / "journal")
+    config = BookieConfig(
+        journal_directories=(str(folders / "journal"),), ledger_directories=(str(folders / "ledgers"),)
+    )
     found = examine(
         real_world().disk,
         look_into,
-        journal=journal,
-        ledgers=ledgers,
-        index=ledgers,
+        config,
         remedies=Remedies(journal="", storage=""),
         progress=lambda what, count: None,
         existing=existing,
     )
     assert [(finding.file, finding.loses) for finding in found.findings] == [(str(log), loses)]
+
+
+@pytest.fixture
+def two_disks(tmp_path: Path) -> Path:
+    """Return the folders of a stopped bookie with two journals and two ledger directories, and ledgers 7 and 8."""
+    kinds = {kind: tuple(str(tmp_path / f"{kind}{number}") for number in (1, 2)) for kind in ("journal", "ledgers")}
+    config = BookieConfig(
+        bookie_id="bookie:1",
+        journal_directories=kinds["journal"],
+        ledger_directories=kinds["ledgers"],
+        journal_prealloc_mb=1,
+    )
+
+    async def main() -> None:
+        world = real_world(1)
+        store = await cluster(MemoryTree(), world)
+        async with open_bookie(world, config, store) as bookie:
+            client = Client(bookie)
+            for first in range(0, 3 * ENTRIES, ENTRIES):  # a group of the journal for each
+                await client.add(7, first, ENTRIES)
+                await client.add(8, first, ENTRIES)
+
+    trio.run(main)
+    (tmp_path / "bk_server.conf").write_text(
+        f"bookieId=bookie:1\njournalDirectories={','.join(kinds['journal'])}\n"
+        f"ledgerDirectories={','.join(kinds['ledgers'])}\nadvertisedAddress=127.0.0.1\n"
+    )
+    return tmp_path
+
+
+def test_all_directories_of_a_bookie_are_examined(two_disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(two_disks, capsys)
+    assert (code, said[-1]["healthy"], len(said)) == (0, True, 1)
+    for number, ledger_id in ((1, 8), (2, 7)):
+        log = two_disks / f"ledgers{number}/current/0.log"
+        before = log.read_bytes()
+        flip(log, before.index(entry(ledger_id, 3)) + 40)
+        code, said = run(two_disks, capsys)
+        assert (code, said[0]["file"]) == (1, str(log))
+        assert f"entry {ledger_id}:3 does not match" in str(said[0]["what"])
+        log.write_bytes(before)
+
+
+def test_all_journals_of_a_bookie_are_examined(two_disks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the seals a start replays all of both journals."""
+    for seal in two_disks.glob("ledgers*/current/lastMark*.sealed"):
+        seal.unlink()
+    for number in (1, 2):
+        [journal] = [each for each in (two_disks / f"journal{number}/current").glob("*.txn") if each.stat().st_size]
+        before = journal.read_bytes()
+        flip(journal, 600)
+        _, said = run(two_disks, capsys)
+        assert str(journal) in {line.get("file") for line in said if line.get("damaged")}
+        journal.write_bytes(before)
+        _, said = run(two_disks, capsys)
+        assert str(journal) not in {line.get("file") for line in said if line.get("damaged")}
 
 
 @pytest.mark.parametrize("name", ["locations", "ledgers"])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -275,3 +277,25 @@ async def test_ids_from_blocks_and_ledgers_live_under_one_root() -> None:
     ledgers = LedgerManager(store, ids=BlockLedgerIds(store), rng=Random(2))
     assert [(await ledgers.create(METADATA))[0] for _ in range(3)] == [0, 1, 2]
     assert [ledger_id async for ledger_id in ledgers.ledger_ids()] == [0, 1, 2]
+
+
+@pytest.mark.ids(0, 1, 10000, 2)
+async def test_a_caller_that_leaves_early_leaves_no_generator_open(
+    ledgers: LedgerManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An abandoned asynchronous generator is a ResourceWarning, which trio gives at the end of the run."""
+    for _ in range(3):
+        await ledgers.create(METADATA)
+    opened: list[Any] = []
+    walk = ledgers._walk
+
+    def watched(*given: Any) -> Any:
+        opened.append(walk(*given))
+        return opened[-1]
+
+    monkeypatch.setattr(ledgers, "_walk", watched)
+    async with aclosing(ledgers.ledger_ids()) as found:
+        async for _ in found:
+            break
+    assert len(opened) > 1
+    assert [each.ag_frame for each in opened] == [None] * len(opened)

@@ -143,9 +143,9 @@ def test_what_asks_for_what_is_not_obeyed_is_refused(dialogue: Dialogue, tmp_pat
         ("broker", "numIOThreads=2\nmaxTenants=0\nbrokerServicePort=1\n", "numIOThreads", "maxTenants"),
         (
             "bookie",
-            "bookiePort=1\nnumIOThreads=2\nlocalScrubInterval=0\n",
+            "bookiePort=1\nnumIOThreads=2\ndbStorage_rocksDB_logLevel=info\n",
             "numIOThreads",
-            "localScrubInterval",
+            "dbStorage_rocksDB_logLevel",
         ),
         (
             "autorecovery",

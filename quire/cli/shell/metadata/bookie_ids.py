@@ -7,6 +7,7 @@ that have the old id in memory learn the new one when they next write metadata.
 from __future__ import annotations
 
 import math
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import trio
@@ -72,14 +73,15 @@ async def _replace(shell: Shell, arguments: Arguments, old: str, new: str) -> in
         manager = await shell.ledgers(store)
         with shell.output.progress("ledgers examined") as done:
             part: list[int] = []
-            async for ledger_id in manager.ledger_ids():
-                if limit is not None and counts.issued + len(part) >= limit:
-                    continue  # listed to its end, because a listing cannot be left in order
-                part.append(ledger_id)
-                if len(part) >= at_once:
-                    await _update(shell, manager, part, old, new, rate, counts)
-                    part = []
-                    done(counts.issued)
+            async with aclosing(manager.ledger_ids()) as found:
+                async for ledger_id in found:
+                    if limit is not None and counts.issued + len(part) >= limit:
+                        break
+                    part.append(ledger_id)
+                    if len(part) >= at_once:
+                        await _update(shell, manager, part, old, new, rate, counts)
+                        part = []
+                        done(counts.issued)
             await _update(shell, manager, part, old, new, rate, counts)
     text = f"Total number of ledgers issued={counts.issued} updated={counts.updated}"
     shell.output.tell(text, source=old, destination=new, issued=counts.issued, updated=counts.updated)

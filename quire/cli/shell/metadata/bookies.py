@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import trio
 
+from autorecovery.auditing.overview import known_bookies
 from quire.cli.shell.arguments import Arguments, CommandOption
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.errors import BookieUnavailableError, rc_name
-from quire.metadata import bookies, paths
-from quire.metadata.errors import NoNodeError
+from quire.metadata import bookies
 from quire.metadata.store import MetadataStore
 from quire.wire.bookkeeper import v3
 from quire.wire.bookkeeper.v2 import Rc
@@ -62,14 +62,6 @@ async def bookie_info(shell: Shell, arguments: Arguments) -> int:
     shell.output.line(f"Total disk capacity in the cluster:\t{size_text(total)}")
     shell.output.value(clusterFree=free, clusterTotal=total)
     return 0
-
-
-async def known_bookies(store: MetadataStore, root: str) -> list[str]:
-    """Return the ids of all bookies that have a cookie, running or not, sorted."""
-    try:
-        return await store.children(paths.join(root, "cookies"))
-    except NoNodeError:
-        return []
 
 
 async def ask_sizes(client: BookieClient, bookie_ids: Sequence[str]) -> dict[str, tuple[int, int] | str]:

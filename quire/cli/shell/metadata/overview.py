@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import aclosing
 from typing import Any
 
-from autorecovery.auditing.election import read_auditor
-from autorecovery.marks.underreplication import UnderreplicatedLedgers
+from autorecovery.auditing.overview import describe_cluster, known_bookies
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError
-from quire.cli.shell.metadata.bookies import known_bookies
 from quire.metadata import bookies
 from quire.metadata.bookies import check_bookie_id
-from quire.metadata.store import MetadataStore
 
 
 async def endpoint_info(shell: Shell, arguments: Arguments) -> int:
@@ -59,38 +55,12 @@ async def endpoint_info(shell: Shell, arguments: Arguments) -> int:
 
 async def cluster_info(shell: Shell, arguments: Arguments) -> int:
     async with shell.store() as store:
-        found = await describe_cluster(shell, store)
+        found = await describe_cluster(shell.world, store, shell.root)
     shell.output.line("--------- Cluster Info ---------")
     # The original prints its JSON over several lines, and so does the text output here.
     shell.output.line(json.dumps(found, indent=2).replace('": ', '" : '))
     shell.output.value(**found)
     return 0
-
-
-async def describe_cluster(shell: Shell, store: MetadataStore) -> dict[str, Any]:
-    """Return the fields of the original's cluster_info."""
-    marks = UnderreplicatedLedgers(
-        store, root=shell.root, rng=shell.world.rng, wall_ms=shell.world.clock.wall_ms, owner="shell"
-    )
-    underreplicated = False
-    async with aclosing(marks.list()) as listed:
-        async for _ in listed:
-            underreplicated = True
-            break
-    auditor = await read_auditor(store, shell.root)
-    writable = await bookies.available(store, root=shell.root)
-    read_only = await bookies.readonly(store, root=shell.root)
-    known = set(await known_bookies(store, shell.root)) | set(writable) | set(read_only)
-    return {
-        "auditorElected": auditor is not None,
-        "auditorId": auditor or "",
-        "clusterUnderReplicated": underreplicated,
-        "ledgerReplicationEnabled": await marks.is_enabled(),
-        "totalBookiesCount": len(known),
-        "writableBookiesCount": len(writable),
-        "readonlyBookiesCount": len(read_only),
-        "unavailableBookiesCount": len(known) - len(set(writable) | set(read_only)),
-    }
 
 
 COMMANDS = (

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from bookie.folders import LOCK_FILE
+from quire.cli.bookie_in_use import user_of
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import RefusedError, ShellError
 
@@ -33,16 +34,17 @@ def ledger_folders(shell: Shell) -> tuple[tuple[str, str], ...]:
 def stopped(shell: Shell) -> Iterator[None]:
     """Hold the locks of all folders that exist, until the block ends. Raises RefusedError if a bookie runs on them.
 
-    A bookie of the original takes no such lock. It holds those of its RocksDB, if it has one."""
+    A bookie of the original takes no such lock: it is known by its open files and its port."""
     disk = shell.world.disk
+    existing = [folder for folder in folders(shell) if disk.exists(folder)]
     with ExitStack() as stack:
-        for folder in folders(shell):
-            if not disk.exists(folder):
-                continue
+        for folder in existing:
             try:
                 stack.callback(disk.lock(f"{folder}/{LOCK_FILE}").release)
             except BlockingIOError:
                 raise RefusedError(f"a bookie runs on {folder}: stop it first; nothing was changed") from None
+        if existing and (user := user_of(existing, shell.config.advertised_address, shell.config.port)):
+            raise RefusedError(f"{user}: stop it first; nothing was changed")
         try:
             yield
         except BlockingIOError as error:

@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from autorecovery.auditing.overview import known_bookies
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
@@ -23,7 +24,6 @@ from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger.ledger_text import has_entries_on
 from quire.cli.shell.ledger.ledgers import each_ledger
 from quire.cli.shell.ledger.probes import local_bookie_id
-from quire.cli.shell.metadata.bookies import known_bookies
 from quire.cli.shell.metadata.cluster import running_bookies
 from quire.cli.shell.metadata.cookies import forget_cookie
 from quire.cli.shell.repair.marks import DRY_RUN, marks_of, working_auditor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import trio
 
 from autorecovery.copying.ledger_repair import LedgerRepair
 from autorecovery.copying.worker import LEDGERS_AT_ONCE
+from autorecovery.errors import StillBadError
 from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.local.memory import MemoryStore
 from tests.support.waiting import until
 from tests.unit.autorecovery.live import (
+    CONFIG,
     all_copies_are_good,
     bookie_stops,
     client_of,
@@ -48,6 +51,19 @@ async def test_a_ledger_that_cannot_be_repaired_is_tried_ever_more_rarely_and_do
                 spare.set_read_only(False)
                 await until(nothing_is_marked(cluster), within=60)
             await all_copies_are_good(cluster, client, ledger_id, 10)
+
+
+async def test_a_ledger_that_cannot_be_repaired_for_days_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch):
+    async with with_bookies(count=1) as cluster:
+
+        async def repair(self: LedgerRepair, ledger_id: int, marked: Collection[str]) -> bool:
+            raise StillBadError("a copy is missing")
+
+        monkeypatch.setattr(LedgerRepair, "repair", repair)
+        await marks_of(cluster).mark(7, ["b1"])
+        often = replace(CONFIG, failed_lock_release_ms=32)
+        async with recovering(cluster, often, auditor=False) as stats:
+            await until(lambda: stats.worker.failed > 1100, within=600)  # after 1,024 doublings a float overflows
 
 
 async def test_others_are_repaired_while_some_cannot_be() -> None:

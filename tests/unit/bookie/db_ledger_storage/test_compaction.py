@@ -224,11 +224,11 @@ async def test_a_reader_whose_row_is_older_than_a_compaction_asks_the_index_agai
     get, locations = storage._locations.get, storage._locations.locations
     asked: list[int] = []
 
-    def old_first(ledger_id, first, stop, count_max, span_max):
+    def old_first(ledger_id, first, stop, count_max, span_max, **ahead):
         asked.append(first)
         if len(asked) == 1:
             return [stale[first]]
-        return locations(ledger_id, first, stop, count_max, span_max)
+        return locations(ledger_id, first, stop, count_max, span_max, **ahead)
 
     monkeypatch.setattr(storage._locations, "get", lambda ledger, each: stale[each] if not asked else get(ledger, each))
     monkeypatch.setattr(storage._locations, "locations", old_first)
@@ -253,6 +253,21 @@ async def test_a_copy_that_cannot_be_synced_changes_no_row(host, log_events, sto
     assert {each: storage._locations.get(1, each) for each in range(5)} == {each: rows[each] for each in range(5)}
     assert held(storage, 1, range(20)) == entries(1, range(10))
     assert "0.log" in logs_of(host)
+
+
+async def test_a_read_that_fails_keeps_the_log_and_the_next_compaction_moves_its_entries(host, log_events, storage):
+    await half_empty(storage)
+    await fill(storage, {2: range(3)})
+    await storage.collect_garbage(live(1, 2))
+    host.disk.fail_reads()
+    compacted = await storage.compact(CompactionKind.MAJOR, 0.9)
+    assert "Input/output error" in compacted.stayed[0]
+    assert "0.log" in logs_of(host), "an error is no proof that nothing is there"
+    assert held(storage, 1, range(20)) == entries(1, range(10))
+    compacted = await storage.compact(CompactionKind.MAJOR, 0.9)
+    assert compacted.stayed == {}
+    assert "0.log" not in logs_of(host)
+    assert held(storage, 1, range(20)) == entries(1, range(10))
 
 
 async def test_an_unproven_log_is_not_deleted_while_any_row_leads_into_it(host, storage, monkeypatch):

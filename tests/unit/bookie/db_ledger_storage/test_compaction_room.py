@@ -1,4 +1,4 @@
-"""Compaction on a disk with little room. Covers bookie/db_ledger_storage/compaction/compactor.py."""
+"""Compaction on a disk with little room: the look for room in bookie/db_ledger_storage/compaction/compactor.py."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_what_logs_without_a_map_hold_is_remembered_up_to_a_bound(host, run_of, 
     assert list(logs.contents._kept) == [4]
 
 
-def test_a_missing_log_is_damage_not_absence(host):
+def test_bookkeeper_2908_a_missing_log_is_damage_not_absence(host):
     logs = opened(host)
     with pytest.raises(StorageDamagedError, match=r"3\.log is missing"), logs.readers.reading(3):
         pass

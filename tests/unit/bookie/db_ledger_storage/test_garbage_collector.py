@@ -104,7 +104,7 @@ async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of, storag
     assert storage.reader.last_entry_id(9) == 2
 
 
-async def test_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of, host, storage):
+async def test_bookkeeper_4607_an_unsealed_log_is_scanned_and_its_live_ledgers_keep_it(run_of, host, storage):
     # bookkeeper#4607: an entry log without a ledgers map looked empty, and live data was deleted.
     await fill(storage, run_of, 1, 2, count=3)
     host.cut_power()
@@ -128,7 +128,7 @@ async def test_a_log_whose_records_or_map_are_damaged_stays_while_the_index_lead
     assert sum(map(len, storage.reader.read_run(2, 0, 100, BIG))) == 3 * 44
 
 
-async def test_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events, host, storage):
+async def test_bookkeeper_2373_one_log_that_cannot_be_read_does_not_stop_the_others(run_of, log_events, host, storage):
     # bookkeeper#2373: a corrupt entry log stopped the collector.
     await fill(storage, run_of, 1, 2, 3)
     await storage.close()

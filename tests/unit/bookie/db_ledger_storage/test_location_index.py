@@ -58,6 +58,13 @@ def test_the_bounds_of_a_look_up_are_kept(index, run_of):
     assert len(index.locations(1, 0, ENTRY_ID_MAX, 500, 44 * 10)) < 200, "ends soon after the span"
 
 
+def test_a_look_up_for_few_entries_of_many_bytes_ends_when_reading_ahead_has_enough(index, run_of):
+    index.put([(run_of(1, range(1000)), pack_location(0, 1024))])
+    found = index.locations(1, 0, ENTRY_ID_MAX, 101, FAR, ahead_count=1001, ahead_span=44 * 250)
+    assert 250 < len(found) < 260, "neither 1001 entries nor FAR bytes are wanted together"
+    assert len(index.locations(1, 0, ENTRY_ID_MAX, 400, FAR, ahead_count=1001, ahead_span=44 * 250)) == 400
+
+
 def test_the_last_entry_of_each_ledger_is_found(index, run_of):
     index.put([(run_of(1, range(5)), 1024), (run_of(2, [9]), 5000), (run_of(3, [0]), 6000)])
     assert [index.last_entry_id(each) for each in (0, 1, 2, 3, 4)] == [-1, 4, 9, 0, -1]

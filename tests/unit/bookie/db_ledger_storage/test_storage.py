@@ -175,6 +175,18 @@ async def test_who_reads_in_large_batches_gets_full_ones_only(run_of, host):
         assert set(counts[:-1]) == {size_max // 1004}, counts
 
 
+async def test_who_reads_a_number_of_entries_at_a_time_gets_full_batches_from_what_was_read_ahead(run_of, host):
+    storage = await with_ledger(host, StorageOptions(read_ahead_entries=1000, read_ahead_bytes=256_000))
+    storage.add(run_of(1, range(1000), 1000))
+    await storage.flush()
+    counts: list[int] = []
+    while sum(counts) < 1000:
+        given = (1, sum(counts), 100, 5 << 20)
+        counts.append(len(ids_of(storage.reader.read_cached(*given) or storage.reader.read_run(*given))))
+    assert counts == [100] * 10
+    assert storage.stats.disk_reads == 5
+
+
 async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of, host):
     storage = await with_ledger(host, StorageOptions(read_ahead_bytes=50_000))
     storage.add(run_of(1, range(100), 10_000))

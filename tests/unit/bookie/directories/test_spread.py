@@ -152,6 +152,22 @@ async def test_ledgers_stay_readable_and_writable_when_a_directory_is_added(spre
         assert [storage.ledgers() for storage in bookie.storage.directories] == [[0, 2, 4], [1, 3, 5], [8]]
 
 
+async def test_a_ledger_takes_the_room_of_the_directory_that_it_is_in_when_one_is_added(spread: Machine) -> None:
+    spread.config = replace(SPREAD, ledger_directories=LEDGERS[:2])
+    async with spread.life() as (_, client):
+        await fill(client)
+    spread.config = replace(SPREAD, allow_storage_expansion=True, read_only_on_any_full=False)
+    async with spread.life() as (bookie, client):
+        # Ledgers 2 and 5 belong into directory 2, and are in 0 and 1. Ledger 8 is new.
+        for full, taken in ((2, {2, 5}), (1, {2, 8}), (0, {5, 8})):
+            for ledger_id, entry_id in ((2, 3), (5, 3), (8, 0)):
+                bookie.disks.rooms[full].threshold("full")  # until the disks are measured
+                answer = await client.add(ledger_id, entry_id)
+                bookie.disks.rooms[full].threshold("")
+                rc = Rc.OK if ledger_id in taken else Rc.READ_ONLY
+                assert answer == v2.AddAcks(rc, ledger_id, entry_id, entry_id)
+
+
 async def test_a_ledger_that_the_original_continued_in_another_directory_is_read_from_both(spread: Machine) -> None:
     spread.config = replace(SPREAD, ledger_directories=LEDGERS[:2])
     async with spread.life() as (_, client):

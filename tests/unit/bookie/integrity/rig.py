@@ -14,6 +14,7 @@ from autorecovery.service import open_repair_client
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.integrity.check import DataIntegrity
+from bookie.scrubber.scrubber import Scrubber
 from bookie.server import serve_bookie
 from quire.ledger import LedgerClient
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
@@ -50,6 +51,7 @@ class Member:
         """True if it copies back what it lost."""
         self._up: Bookie | None = None
         self.integrity: DataIntegrity | None = None
+        self.scrubber: Scrubber | None = None
         self._failures: list[Exception] = []
         self._ready = trio.Event()
         self._end = trio.Event()
@@ -77,11 +79,13 @@ class Member:
                 self._up = bookie
                 peers = peers_of(world, store, CLIENT, bookie_id=self.id, root="/ledgers")
                 self.integrity = DataIntegrity(bookie, store, peers)
+                self.scrubber = Scrubber(bookie, store, peers)
                 async with trio.open_nursery() as nursery:
                     serve = partial(serve_bookie, world, bookie, store, bind_address=self.name, stop=self._end)
                     await nursery.start(serve, name="serve")
                     if self.checks:
                         nursery.start_soon(self.integrity.run, name="data integrity")
+                    nursery.start_soon(self.scrubber.run, name="scrub")
                     self._ready.set()
                     await self._end.wait()
                     nursery.cancel_scope.cancel()

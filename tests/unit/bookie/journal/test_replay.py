@@ -134,7 +134,7 @@ def test_replay_visits_and_returns_the_end(host: Host) -> None:
     assert [text for record in seen for text in texts(record)] == ALL
 
 
-def test_cut_at_every_byte_every_whole_group_is_kept(host: Host) -> None:
+def test_bookkeeper_3956_2220_cut_at_every_byte_every_whole_group_is_kept(host: Host) -> None:
     ends = write(host, GROUPS, close=True)
     whole = host.disk.read(FILE)
     assert len(whole) == ends[-1]
@@ -175,7 +175,7 @@ def test_a_last_group_whose_trailer_stands_but_whose_middle_is_gone_is_dropped(h
 
 
 @pytest.mark.parametrize("group", [0, 1])
-def test_every_flipped_bit_before_the_last_group_refuses_the_start(group: int, host: Host) -> None:
+def test_bookkeeper_4659_every_flipped_bit_before_the_last_group_refuses_the_start(group: int, host: Host) -> None:
     ends = write(host, GROUPS)
     start = 512 if group == 0 else ends[group - 1]
     for offset in range(start, ends[group]):

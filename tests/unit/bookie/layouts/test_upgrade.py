@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookie.config import BookieConfig
+from bookie.errors import DirectoryInUseError
 from bookie.folders import cookie_of
 from bookie.layouts.detect import DirectoryLayout, LayoutError, detect
 from quire.cli.upgrade.command import Upgrader
@@ -114,6 +115,14 @@ class Old:
 
 
 ALL = {f"{name}/{file}": data for name, files in FILES.items() for file, data in files.items()}
+
+
+@pytest.fixture(autouse=True)
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare each of some hundred steps the look through all processes of the machine."""
+    monkeypatch.setattr("quire.cli.upgrade.command.user_of", lambda folders, host, port: "")
+
+
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3, 4])
 
 
@@ -250,3 +259,13 @@ async def test_a_running_bookie_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError):
         await old.step("upgrade")
     lock.release()
+
+
+async def test_directories_that_a_bookie_of_the_original_uses_are_left_alone(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("quire.cli.upgrade.command.user_of", lambda folders, host, port: "process 7 (java) has x open")
+    old = Old(tmp_path, 1)
+    await old.prepare()
+    before = old.contents(current=False)
+    with pytest.raises(DirectoryInUseError, match=r"process 7 .* stop it first"):
+        await old.step("upgrade")
+    assert old.contents(current=False) == before

@@ -16,7 +16,7 @@ from quire.wire.bookkeeper import v2
 from quire.world.doors import World
 from simulation.machines.disk import SimDisk
 from simulation.machines.key_value import SimKeyValueMaker
-from tests.unit.bookie.build import CONFIG, LEDGERS, Client, add_frames, with_bookie
+from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, add_frames, with_bookie
 from tests.unit.bookie.settings.on_a_port import send, served
 
 pytestmark = pytest.mark.seeded
@@ -39,6 +39,37 @@ async def test_journal_max_group_wait_lets_an_entry_wait_for_others(wait_ms: int
         began = trio.current_time()
         await Client(bookie).add(7, 0)
         assert (trio.current_time() - began >= 0.5) is waits
+
+
+@pytest.mark.parametrize(
+    ("keys", "waits"),
+    [
+        ({}, True),
+        ({"journal_group_entries": 3}, False),
+        ({"journal_group_entries": 4}, True),
+        ({"journal_group_bytes": 100}, False),
+        ({"journal_flush_when_empty": True}, False),
+    ],
+)
+async def test_a_group_of_the_journal_waits_until_it_is_large_enough(keys: dict[str, Any], waits: bool) -> None:
+    async with with_bookie(config=replace(CONFIG, journal_group_wait_ms=500, **keys)) as bookie:
+        began = trio.current_time()
+        await Client(bookie).add(7, 0, 3)
+        assert (trio.current_time() - began >= 0.5) is waits
+
+
+@pytest.mark.parametrize("reuses", [True, False])
+async def test_journal_files_are_written_again_if_that_is_wanted(reuses: bool) -> None:
+    config = replace(CONFIG, journal_size_max_mb=1, journal_prealloc_mb=0, journal_backups_max=0, journal_reuse=reuses)
+    async with with_bookie(config=config) as bookie:
+        client = Client(bookie)
+        seen: set[str] = set()
+        for entry_id in range(12):
+            await client.ask(add_frames(7, entry_id, 1, bytes(400_000)))
+            await bookie.checkpoint()
+            seen.update(bookie.world.disk.names(JOURNAL))
+        await client.holds(7, range(12), bytes(400_000))
+    assert any(name.endswith(".spare") for name in seen) is reuses
 
 
 @pytest.mark.parametrize("removes", [True, False])

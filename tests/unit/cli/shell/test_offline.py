@@ -6,33 +6,34 @@ import io
 import json
 import re
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+import trio
 
-from bookie.db_ledger_storage.ledger_index import LedgerRow
-from bookie.rebuild.locations import rebuild_locations
+from quire.cli.shell.arguments import parse
+from quire.cli.shell.context import Shell
+from quire.cli.shell.main import COMMANDS as SHELL_COMMANDS
 from quire.cli.shell.main import run_shell
+from quire.cli.shell.output import Output
 from quire.metadata.bookies import BookieServiceInfo, Endpoint, decode_cookie, register, write_cookie
 from quire.metadata.local.memory import MemoryStore
-from quire.world.doors import DiskLock
+from quire.metadata.store import MetadataStore
+from quire.servers.cluster_config import SHELL, ClusterConfig
+from quire.world.doors import DiskLock, World
 from quire.world.real import real_world
-from quire.world.real_look import look_into
-from tests.support.killing import Killed, killable
-from tests.unit.cli.shell.build import MemoryCluster, Ran
+from tests.support.killing import Fuse, Killed, store_with_fuse, with_fuse
+from tests.unit.cli.shell.build import MemoryCluster
+from tests.unit.cli.shell.offline_rig import CURRENT, DB, contents, folders, rows, shell
 
-DB = Path(__file__).parents[3] / "golden/bookkeeper/db"
-CURRENT = Path("bk1/ledgers/current")
+__all__ = ["folders"]
+pytestmark = pytest.mark.usefixtures("bookie_folders")
 INFO = BookieServiceInfo(endpoints=(Endpoint(host="h", port=3181),))
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with a copy of a bookie's folders and its configuration."""
-    shutil.copytree(DB / "clean/bk1", tmp_path / "bk1")
-    shutil.copy(DB / "bk1.conf", tmp_path / "bk1.conf")
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -41,26 +42,6 @@ def locked() -> Iterator[DiskLock]:
     lock = real_world().disk.lock(str(Path("bk1/ledgers/quire.lock").absolute()))
     yield lock
     lock.release()
-
-
-def shell(*words: str, answers: str = "") -> Ran:
-    out, err = io.StringIO(), io.StringIO()
-    code = run_shell(["-conf", "bk1.conf", *words], out=out, err=err, stdin=io.StringIO(answers), environment={})
-    return Ran(code, out.getvalue(), err.getvalue())
-
-
-def rows(name: str) -> dict[bytes, bytes]:
-    found = look_into(str(CURRENT / name))
-    try:
-        return dict(found.scan(bytes(8), b"\x80"))
-    finally:
-        found.close()
-
-
-def contents() -> dict[str, bytes]:
-    """Return all files but the locks, which are made to hold them."""
-    files = [path for path in Path("bk1").rglob("*") if path.is_file() and path.name != "quire.lock"]
-    return {str(path): path.read_bytes() for path in files}
 
 
 COMMANDS = (
@@ -95,6 +76,38 @@ def test_an_index_that_another_process_has_open_is_left_alone(words: str) -> Non
     assert "stop the bookie first" in ran.err
 
 
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_bookie_of_the_original_is_known_by_its_open_files(words: str) -> None:
+    """It takes no lock, and has no RocksDB with its other storages."""
+    before = contents()
+    holds = "import sys; f = open(sys.argv[1], 'rb'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, CURRENT / "0.log"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        ran = shell(*words.split())
+        process.communicate(b"")
+    assert ran.code == 1
+    assert f"process {process.pid} (" in ran.err
+    assert "0.log open: stop it first; nothing was changed" in ran.err
+    assert contents() == before
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_bookie_of_the_original_is_known_by_its_port(words: str) -> None:
+    before = contents()
+    with socket.socket() as served:
+        served.bind(("127.0.0.1", 0))
+        served.listen()
+        conf = Path("bk1.conf")
+        conf.write_text(conf.read_text().replace("bookiePort=3281", f"bookiePort={served.getsockname()[1]}"))
+        ran = shell(*words.split())
+    assert ran.code == 1
+    assert "the address of this bookie: stop it first; nothing was changed" in ran.err
+    assert contents() == before
+
+
 # --- localconsistencycheck
 
 
@@ -121,111 +134,6 @@ def test_a_row_that_leads_elsewhere_and_a_damaged_entry_are_named() -> None:
     ]
     values = shell("localconsistencycheck", "-json").values
     assert values[-1] == {"passed": False, "entries": len(rows("locations")), "errors": 2}
-
-
-# --- indexes
-
-
-def test_a_rebuilt_location_index_has_the_same_rows() -> None:
-    before = rows("locations")
-    shutil.rmtree(CURRENT / "locations")
-    ran = shell("rebuild-db-ledger-locations-index")
-    assert ran.code == 0
-    assert rows("locations") == before
-    ran = shell("rebuild-db-ledger-locations-index", "-json")
-    assert rows("locations") == before
-    (value,) = ran.values
-    assert re.fullmatch(r".*/locations\.BACKUP-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+0000", value["backup"])
-    assert Path(value["backup"]).is_dir()
-    assert (value["entries"], value["leftOut"]) == (len(before), 0)
-    assert shell("localconsistencycheck").code == 0
-
-
-def test_entries_of_ledgers_without_a_row_are_left_out() -> None:
-    maps = real_world().key_value.open(str(CURRENT / "ledgers"))
-    batch = maps.batch()
-    batch.delete((2).to_bytes(8, "big"))
-    maps.write(batch, sync=True)
-    maps.close()
-    (value,) = shell("rebuild-db-ledger-locations-index", "-json").values
-    assert value["leftOut"] == 6
-    assert not [key for key in rows("locations") if int.from_bytes(key[:8], "big") == 2]
-
-
-def test_a_damaged_sealed_log_keeps_the_old_index_unless_told() -> None:
-    before = rows("locations")
-    log = CURRENT / "0.log"
-    data = bytearray(log.read_bytes())
-    data[3187:3191] = (1 << 30).to_bytes(4, "big")
-    log.write_bytes(data)
-    ran = shell("rebuild-db-ledger-locations-index")
-    assert ran.code == 255
-    assert "0.log is damaged at offset 3187" in ran.err
-    assert rows("locations") == before
-    assert not [path for path in CURRENT.iterdir() if "REBUILT" in path.name or "BACKUP" in path.name]
-    ran = shell("rebuild-db-ledger-locations-index", "-skipdamaged")
-    assert (ran.code, "0.log: 3187" in ran.err) == (0, True)
-    assert 0 < len(rows("locations")) < len(before)
-
-
-def test_a_rebuild_that_is_killed_at_any_step_is_made_again() -> None:
-    before = rows("locations")
-    world = real_world()
-    shutil.copytree(CURRENT, "made")
-    for changes in range(200):
-        folder = f"after-{changes}"
-        shutil.copytree("made", folder)
-        path = str(Path(folder).absolute())
-        dying = killable(world, changes)
-        killed = False
-        try:
-            rebuild_locations(dying.disk, dying.key_value, path, path, "now")
-        except Killed:
-            killed = True
-            rebuild_locations(world.disk, world.key_value, path, path, "then")
-        found = look_into(f"{path}/locations")
-        assert dict(found.scan(bytes(8), b"\x80")) == before
-        found.close()
-        shutil.rmtree(folder)
-        if not killed:
-            assert changes > 5, "it has that many steps"
-            return
-    raise AssertionError("the rebuild never came to its end")
-
-
-def test_a_rebuilt_ledger_index_has_every_ledger_fenced_with_its_key() -> None:
-    before = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
-    for _ in range(2):
-        ran = shell("rebuild-db-ledgers-index")
-        assert ran.code == 0
-        after = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
-        for key, row in after.items():
-            assert row.fenced
-            assert (row.master_key, row.explicit_lac) == (before[key].master_key, before[key].explicit_lac)
-    # Without the old index the keys come from the journals.
-    shutil.rmtree(CURRENT / "ledgers")
-    ran = shell("rebuild-db-ledgers-index", "-v")
-    assert "Found ledger 2 in journal" in ran.out
-    again = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
-    assert {key: row.master_key for key, row in again.items()} == {key: row.master_key for key, row in after.items()}
-
-
-def test_a_ledger_index_is_checked_and_its_damaged_row_is_named() -> None:
-    ran = shell("check-db-ledgers-index", "-v")
-    assert ran.code == 0
-    assert (
-        "Scanned: 1, ledger: 0, exists: true, isFenced: false, masterKey: YV7QCJ86LbHB9xgpEO3ARCg5bQk=, "
-        "explicitLAC: -" in ran.out
-    )
-    assert ran.out.splitlines()[-1] == "-- Done checking DBStorage ledgers index --"
-    maps = real_world().key_value.open(str(CURRENT / "ledgers"))
-    batch = maps.batch()
-    batch.put((2).to_bytes(8, "big"), b"\xff")
-    maps.write(batch, sync=True)
-    maps.close()
-    ran = shell("check-db-ledgers-index")
-    assert ran.code == 255
-    assert "ledger 2: a row of the ledger index is no LedgerData" in ran.err
 
 
 # --- files
@@ -383,7 +291,8 @@ def test_new_empty_folders_are_added_to_the_cookie_and_others_are_refused(cluste
     assert list(decode_cookie(versions.pop()).ledger_directories) == stored["ledgerDirs"]
 
 
-def test_a_bookie_gets_the_id_of_its_name(clustered: Clustered, monkeypatch: pytest.MonkeyPatch) -> None:
+def named_by_address(clustered: Clustered, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Give the bookie the id of its address; return it, and the id of its name."""
     monkeypatch.setattr("socket.gethostbyname", lambda name: "10.1.2.3")
     monkeypatch.setattr("socket.getfqdn", lambda: "one.example.org")
     conf = clustered.cluster.conf
@@ -396,6 +305,13 @@ def test_a_bookie_gets_the_id_of_its_name(clustered: Clustered, monkeypatch: pyt
         version.write_text(version.read_text().replace(clustered.id, old))
     clustered.cookie = decode_cookie(Path("bk1/journal/current/VERSION").read_bytes())
     clustered.stamp()
+    return old, new
+
+
+def test_a_bookie_gets_the_id_of_its_name(clustered: Clustered, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = named_by_address(clustered, monkeypatch)
+    conf = clustered.cluster.conf
+    text = conf.read_text()
     shell = clustered.cluster.shell
     ran = shell("updatecookie", "-b", "hostname")
     assert (ran.code, "set useHostNameAsBookieID=true first" in ran.err) == (255, True)
@@ -409,6 +325,75 @@ def test_a_bookie_gets_the_id_of_its_name(clustered: Clustered, monkeypatch: pyt
         assert decode_cookie(Path(f"bk1/{path}/current/VERSION").read_bytes()).bookie_id == new
     assert shell("cookie_get", new).code == 0
     assert shell("cookie_get", old).code == 255
+
+
+class Killing:
+    """Runs updatecookie, killed at each of its changes, and then again to its end."""
+
+    def __init__(self, clustered: Clustered) -> None:
+        self.clustered = clustered
+        shutil.copytree("bk1", "made")
+        self.tree = deepcopy(clustered.cluster.tree)
+
+    def cases(self, *words: str) -> Iterator[int]:
+        """Yield after each case; the last is one without a kill."""
+        for changes in range(100):
+            shutil.rmtree("bk1")
+            shutil.copytree("made", "bk1")
+            self.clustered.cluster.tree = deepcopy(self.tree)
+            killed = self._killed_after(changes, words)
+            if killed:
+                ran = self.clustered.cluster.shell("updatecookie", *words)
+                assert ran.code == 0, (changes, ran.err)
+            yield changes
+            if not killed:
+                assert changes >= 4
+                return
+        raise AssertionError("it never came to its end")
+
+    def _killed_after(self, changes: int, words: tuple[str, ...]) -> bool:
+        fuse = Fuse(changes)
+
+        async def open_store(world: World, config: ClusterConfig) -> MetadataStore:
+            return store_with_fuse(MemoryStore(self.clustered.cluster.tree), fuse)
+
+        shell = Shell(
+            world=with_fuse(real_world(), fuse),
+            config=SHELL.load(self.clustered.cluster.conf),
+            output=Output(io.StringIO(), io.StringIO(), as_json=False),
+            ask=lambda question: False,
+            open_store=open_store,
+        )
+        command = SHELL_COMMANDS["updatecookie"]
+        try:
+            trio.run(command.run, shell, parse(command.options, words, operands=command.operands))
+        except Killed:
+            return True
+        return False
+
+
+def test_an_expansion_that_is_killed_at_any_step_is_finished_by_the_next_call(clustered: Clustered) -> None:
+    clustered.stamp()
+    conf = clustered.cluster.conf
+    conf.write_text(re.sub(r"ledgerDirectories=.*", "ledgerDirectories=bk1/ledgers,bk1/new", conf.read_text()))
+    for changes in Killing(clustered).cases("-e"):
+        stored = json.loads(clustered.cluster.shell("cookie_get", clustered.id, "-json").out)
+        versions = {Path(f"bk1/{name}/current/VERSION").read_bytes() for name in ("journal", "ledgers", "new")}
+        assert len(versions) == 1, changes
+        assert list(decode_cookie(versions.pop()).ledger_directories) == stored["ledgerDirs"]
+        assert len(stored["ledgerDirs"]) == 2
+
+
+def test_a_change_of_the_id_that_is_killed_at_any_step_is_finished_by_the_next_call(
+    clustered: Clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = named_by_address(clustered, monkeypatch)
+    clustered.cluster.conf.write_text(f"{clustered.cluster.conf.read_text()}useHostNameAsBookieID=true\n")
+    for changes in Killing(clustered).cases("-b", "hostname"):
+        for path in ("journal", "ledgers"):
+            assert decode_cookie(Path(f"bk1/{path}/current/VERSION").read_bytes()).bookie_id == new, changes
+        assert clustered.cluster.shell("cookie_get", new).code == 0
+        assert clustered.cluster.shell("cookie_get", old).code == 255
 
 
 # --- configuration of a local cluster

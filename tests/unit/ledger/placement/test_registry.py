@@ -106,9 +106,8 @@ def test_a_policy_of_an_outside_package_is_asked(outside: str) -> None:
     [
         (
             "stranger_policies.letters.Alphabetical",
-            "is unknown: use one of random, rack-aware, region-aware, org.apache",
+            "is unknown: use one of random, rack-aware, region-aware, zone-aware, org.apache",
         ),
-        ("org.apache.bookkeeper.client.ZoneawareEnsemblePlacementPolicy", "is unknown"),
         ("no_such_package:Policy", "cannot be loaded: ModuleNotFoundError"),
         ("stranger_policies.broken:Policy", "a_module_that_nobody_has"),
         ("stranger_policies.letters:Nobody", "cannot be loaded: AttributeError"),

@@ -100,7 +100,7 @@ async def test_recover_without_a_reader_refuses_what_an_open_refuses(client: Led
     await raises(LedgerUnauthorizedError, client.recover(writer.ledger_id))
 
 
-async def test_every_read_of_a_recovery_fences(cluster: FakeCluster, client: LedgerClient) -> None:
+async def test_bookkeeper_2614_every_read_of_a_recovery_fences(cluster: FakeCluster, client: LedgerClient) -> None:
     writer = await abandoned(cluster, client, (3, 3, 2), 5, 3)
     for bookie in cluster.bookies.values():
         bookie.requests.clear()
@@ -194,7 +194,9 @@ async def test_what_is_no_answer_does_not_count_for_coverage(fault: str) -> None
                 await raises(LedgerRecoveryError, client.open(writer.ledger_id, recover=True))
 
 
-async def test_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(cluster: FakeCluster, client: LedgerClient):
+async def test_bookkeeper_2908_a_damaged_copy_in_the_tail_is_neither_a_copy_nor_a_denial(
+    cluster: FakeCluster, client: LedgerClient
+):
     writer = await abandoned(cluster, client, (3, 3, 2), 0, 3)
     members = cluster.members(writer)
     for bookie in members[:2]:

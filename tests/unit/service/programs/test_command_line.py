@@ -25,6 +25,7 @@ ALLOWED: dict[str, str] = {}
 arguments, and reads them without a parser (quire/cli/shell/arguments.py)."""
 READ_THEMSELVES = {
     "bench/__main__.py": "its first argument is the module that gets the others",
+    "quire/cli/daemon/__main__.py": "the words of the original's script, of which the rest go to the server",
     "quire/service/programs/command_line.py": "it gives them to typer",
     "scripts/lowest.py": "two files, given by scripts/environment",
     "scripts/original_keys.py": "a folder, given by a person once for each version of the originals",

@@ -1,4 +1,4 @@
-"""quire/spark/sink/writing.py, without Spark's session and without a broker"""
+"""quire/spark/sink/task_writer.py and writing.py, without Spark's session and without a broker"""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from quire.client.packing import Packed
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
 from quire.spark.sink import writing
+from quire.spark.sink.attempts import Attempt
 from quire.spark.sink.columns import SinkColumns
-from quire.spark.sink.writing import Attempt, QuireStreamWriter, QuireWriter, TaskWriter, Written
+from quire.spark.sink.task_writer import TaskWriter, Written
+from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from tests.support.refusals import refuses
 
 T = "persistent://public/default/t"
@@ -42,6 +44,9 @@ class FakeDoor:
     def partitions(self, topics: Sequence[str]) -> list[int]:
         self.calls.append("partitions")
         return [self.count] * len(topics)
+
+    def last_id(self, target: str) -> int:
+        raise AssertionError("only exactlyOnce needs it")
 
     def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
         self.calls.append("send")

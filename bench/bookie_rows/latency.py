@@ -1,0 +1,140 @@
+"""Latency of adds at a fixed rate: 99 % of them, while the bookie does nothing else, and while it flushes, compacts,
+and is read from its start by a reader that meets the disk.
+
+Adds are sent when they are due, whether or not the earlier ones are answered, and times count from then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.bookie_rows.run import Bound, Row, Run, kind_of
+from bench.bookies import Bookie, Cluster
+from bench.raw_bookie import LEDGERS, Filled, flood, paced
+
+SIZE = 1024
+PER_S = 1000.0
+BIG = 65536
+FLUSHED_MB = 96
+"""Less than what makes a bookie flush before its interval ends."""
+DRAINED_MB = 512
+COMPACTED_MB = 256
+FLUSH_S = 3.0
+CONF: dict[str, object] = {
+    "flushInterval": int(FLUSH_S * 1000),
+    "gcWaitTime": 3_600_000,
+    "logSizeLimit": 64 << 20,
+    "majorCompactionThreshold": 0.8,
+    "isThrottleByBytes": "true",
+    "compactionRateByBytes": 30_000_000,
+}
+PHASES = QUIET, FLUSH, DRAIN, COMPACTION = "quiet", "flush", "cold drain", "compaction"
+
+
+class _Ledgers:
+    """Blocks of LEDGERS ids that nothing has used."""
+
+    def __init__(self) -> None:
+        self._next = 1
+
+    def take(self) -> int:
+        first, self._next = self._next, self._next + LEDGERS
+        return first
+
+
+def p99(times_ms: list[float]) -> float:
+    """Return the time that 99 % do not exceed.
+
+    >>> p99([float(each) for each in range(1, 201)])
+    198.0
+    """
+    return sorted(times_ms)[max(0, -(-len(times_ms) * 99 // 100) - 1)]
+
+
+class _Phases:
+    """Loads beside which the adds of one bookie are measured."""
+
+    def __init__(self, run: Run, group: Cluster, seconds: float) -> None:
+        self._run = run
+        self._group = group
+        self._bookie = group.bookies[0]
+        self._seconds = seconds
+        self._ledgers = _Ledgers()
+
+    def prepare(self) -> None:
+        """Write what is drained, and warm up."""
+        self._drained = self._fill(DRAINED_MB, SIZE)
+        self._adds()
+        time.sleep(FLUSH_S + 1)
+
+    def measure(self, phase: str) -> float:
+        if phase == COMPACTION:
+            return self._while_compacting()
+        if phase == DRAIN:
+            with _draining(self._bookie, self._drained):
+                return self._adds()
+        if phase == FLUSH:
+            self._fill(FLUSHED_MB, BIG)
+        return self._adds()
+
+    def _adds(self) -> float:
+        first = self._ledgers.take()
+        self._run.create_metadata(self._group, range(first, first + LEDGERS))
+        return p99(paced(self._bookie.port, first, SIZE, PER_S, self._seconds))
+
+    def _fill(self, megabytes: int, size: int, kept: int = LEDGERS) -> Filled:
+        """Write to new ledgers, of which so many have metadata."""
+        first = self._ledgers.take()
+        self._run.create_metadata(self._group, range(first, first + kept))
+        per_ledger = (megabytes << 20) // size // LEDGERS
+        filled, _ = flood(self._bookie.port, first, size, max(20, (4 << 20) // size), entries_max=per_ledger)
+        return filled
+
+    def _while_compacting(self) -> float:
+        self._fill(COMPACTED_MB, BIG, kept=LEDGERS // 2)
+        time.sleep(FLUSH_S + 2)
+        self._bookie.put("/api/v1/bookie/gc", {"forceMajor": True, "forceMinor": False})
+        return self._adds()
+
+
+@contextmanager
+def _draining(bookie: Bookie, filled: Filled) -> Iterator[None]:
+    """Read everything again and again in another process, each time from the disk."""
+    imports = "from bench.bookie_rows.drain import drain_forever; from bench.raw_bookie import Filled"
+    program = f"{imports}; drain_forever({str(bookie.folder)!r}, {bookie.port}, {filled!r})"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError("the drain has failed")
+        finally:
+            process.terminate()
+
+
+def latency_rows(run: Run, seconds: float) -> list[Row]:
+    bounds = {phase: Bound(limit=1.0, better="less") for phase in PHASES}
+    rows = {phase: Row(title=f"add p99, {phase}", unit="ms", bound=bounds[phase]) for phase in PHASES}
+    times = {
+        phase: Row(title=f"add p99 while {phase} / quiet", unit="x", bound=Bound(limit=2.0, better="less", alone=True))
+        for phase in PHASES[1:]
+    }
+    with run.clusters("latency", CONF, CONF) as groups:
+        phases = {kind_of(group): _Phases(run, group, seconds) for group in groups}
+        for kind, each in phases.items():
+            run.say(f"latency: preparing {kind}")
+            each.prepare()
+        for number in range(run.rounds):
+            for phase in PHASES:
+                for kind, each in phases.items():
+                    found = each.measure(phase)
+                    rows[phase].add(kind, found)
+                    run.say(f"add p99, round {number + 1}, {phase}, {kind}: {found:.1f} ms")
+                    if phase != QUIET:
+                        times[phase].add(kind, found / rows[QUIET].found[kind][-1])
+    return [*rows.values(), *times.values()]

@@ -1,0 +1,1 @@
+"""Producers for topics with deduplication, whose callers choose the sequence ids."""

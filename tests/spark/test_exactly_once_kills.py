@@ -1,0 +1,142 @@
+"""A stream with exactlyOnce whose driver is killed with SIGKILL at the four points of a batch, and whose server is
+killed in the middle of a task. Each row is in the topic once, by its position in the source, without a reader's help.
+A second stream without exactlyOnce is killed between the sink's commit and Spark's, and must write rows twice.
+
+With `--full` only: six Spark drivers. test_exactly_once.py repeats batches in the process of the tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from quire.spark.trace import read_trace
+from tests.spark.archive_run import ArchiveRun, TraceTail
+from tests.spark.exact import NAMESPACE, make_deduplicated, values
+from tests.spark.generator import quiet_client
+from tests.spark.support import make_partitions, publish, wait_for
+from tests.support.server import StandaloneProcess, standalone
+
+pytestmark = pytest.mark.full
+
+DRIVER = Path(__file__).with_name("exact_driver.py")
+ROWS = 40_000
+SOURCE = f"persistent://{NAMESPACE}/source"
+TO = f"persistent://{NAMESPACE}/to"
+CONTROL = "persistent://public/default/to"
+
+
+class ExactRun(ArchiveRun):
+    """A stream, one driver process at a time."""
+
+    def __init__(self, folder: Path, server: StandaloneProcess, to: str, exactly_once: str) -> None:
+        super().__init__(folder, {})
+        self._command = [str(folder), server.url, server.web, SOURCE, to]
+        self._exactly_once = exactly_once
+
+    def start(self) -> None:
+        self.runs += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.tail = TraceTail(self.folder / f"trace-{self.runs}.jsonl")
+        command = [sys.executable, str(DRIVER), *self._command, str(self.tail.path), self._exactly_once]
+        root = Path(__file__).parents[2]
+        with open(self.log_path, "ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=root, env=with_path(root), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def _of(self, name: str, batch: int) -> list[dict[str, Any]]:
+        events = read_trace(str(self.tail.path))
+        return [event for event in events if event["event"] == name and is_of(event, batch)]
+
+    def before_tasks(self, least: int) -> int | None:
+        """Return a batch at K1: its offsets are logged, and no task of it writes."""
+        batch = self._pending(least)
+        return None if batch is None or self._of("writing", batch) else batch
+
+    def in_mid_write(self, least: int) -> int | None:
+        """Return a batch at K2: a task of it writes."""
+        batch = self._pending(least)
+        if batch is None:
+            return None
+        return batch if len(self._of("writing", batch)) > len(self._of("written", batch)) else None
+
+    def before_sink_commit(self, least: int) -> int | None:
+        """Return a batch at K3: both of its tasks are done, and the sink has not committed."""
+        batch = self._pending(least)
+        if batch is None or self._of("sink committed", batch):
+            return None
+        return batch if len(self._of("written", batch)) == 2 else None
+
+    def between_sink_and_spark(self, least: int) -> int | None:
+        """Return a batch at K4: the sink has committed it, and Spark has not."""
+        batch = self._pending(least)
+        return batch if batch is not None and self._of("sink committed", batch) else None
+
+    def _pending(self, least: int) -> int | None:
+        batch = self.last("offsets")
+        return None if batch < least or self.has("commits", batch) else batch
+
+
+def is_of(event: dict[str, Any], batch: int) -> bool:
+    return event.get("batch") == batch or event.get("what") == f"batch {batch}"
+
+
+def with_path(root: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(root)}
+
+
+def found(client: pulsar.Client, to: str) -> Counter[bytes]:
+    return Counter(values(client, *(f"{to}-partition-{number}" for number in range(2))))
+
+
+def test_each_row_is_written_once_whatever_is_killed_and_when(tmp_path: Path):
+    with standalone(tmp_path / "server") as server:
+        make_deduplicated(server)
+        for topic in (SOURCE, TO, CONTROL):
+            make_partitions(server, topic, 2)
+        client = quiet_client(server.url)
+        rows = [b"%06d" % number for number in range(ROWS)]
+        publish(client, SOURCE, rows)
+        run = ExactRun(tmp_path / "exact", server, TO, "true")
+        control = ExactRun(tmp_path / "control", server, CONTROL, "false")
+        hits: dict[str, int] = {}
+        try:
+            points = (run.before_tasks, run.in_mid_write, run.before_sink_commit, run.between_sink_and_spark)
+            for number, point in enumerate(points):
+                run.start()
+                hits[point.__name__] = run.freeze_at(point, max(hits.values(), default=0) + 1 + number % 2)
+                run.kill()
+                run.left()
+            run.start()
+            server_hit = run.freeze_at(run.in_mid_write, max(hits.values()) + 2)
+            server.kill()
+            run.thaw()
+            server.start()
+            wait_for(lambda: run.last("commits") > server_hit, "a batch after the server's end", 90)
+            run.wait_for(lambda: sum(found(client, TO).values()) >= ROWS, "all rows", 180)
+            run.wait_for(lambda: run.has("commits", run.last("offsets")), "the last commit")
+            assert found(client, TO) == Counter(rows)
+            assert len(set(hits.values())) == len(points), f"points of one batch: {hits}"
+        finally:
+            run.abandon()
+        try:
+            control.start()
+            batch = control.freeze_at(control.between_sink_and_spark, 1)
+            control.kill()
+            control.left()
+            control.start()
+            control.wait_for(lambda: control.last("commits") > batch, "a batch after the kill", 90)
+            assert max(found(client, CONTROL).values()) > 1, "without exactlyOnce nothing came twice: it proves nothing"
+        finally:
+            control.abandon()
+            client.close()
