@@ -1,7 +1,7 @@
 """Epoch of a bookie's folders: a number that grows at each start and every minute, by which an old image is detected.
 
     <folder>/current/epoch      decimal, a space, its crc32c in hex, in each folder of the bookie
-    <root>/epochs/<bookie id>   persistent: the same, written after the files
+    <root>/underreplication/quireepochs/<bookie id>   persistent: the same, written after the files
 
 The cluster's number is never ahead of the files, whatever crashes. So a folder with a lower number than the cluster's
 is older than the bookie was: an image of its disk was put back, and what was acknowledged since is missing. An image

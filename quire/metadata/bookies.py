@@ -225,19 +225,23 @@ async def write_cookie(store: MetadataStore, cookie: Cookie, version: int | None
 async def delete_cookie(
     store: MetadataStore, bookie_id: str, version: int = ANY_VERSION, *, root: str = "/ledgers"
 ) -> None:
-    """Delete a cookie, and the epoch of the bookie's folders. BadVersionError, NoNodeError."""
-    await store.delete(_cookie_path(root, bookie_id), version)
+    """Delete the epoch of a bookie's folders, and then its cookie: who is killed between them finds the cookie and goes
+    on. BadVersionError, NoNodeError.
+    """
     with suppress(NoNodeError):
         await store.delete(epoch_path(root, bookie_id))
+    await store.delete(_cookie_path(root, bookie_id), version)
 
 
 def epoch_path(root: str, bookie_id: str) -> str:
     """Return the path of the cluster's copy of the epoch of a bookie's folders.
 
+    Below a node of the original: its nukeexistingcluster refuses a cluster with other children of the root.
+
     >>> epoch_path("/ledgers", "b1:3181")
-    '/ledgers/epochs/b1:3181'
+    '/ledgers/underreplication/quireepochs/b1:3181'
     """
-    return paths.join(root, f"epochs/{bookie_id}")
+    return paths.join(root, f"underreplication/quireepochs/{bookie_id}")
 
 
 def registration_path(bookie_id: str, *, read_only: bool = False, root: str = "/ledgers") -> str:

@@ -23,7 +23,7 @@ PASSING = {
     "broker.transactions.errors": "CoordinatorNotFoundError",
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",
-    "bookie.errors": "JournalWriteError WriteCacheFullError",
+    "bookie.errors": "JournalWriteError PeersUnavailableError WriteCacheFullError",
     "managed_ledger.errors": "ManagedLedgerReadError ManagedLedgerUnavailableError",
     "cursors.errors": "CursorPersistError CursorRecoveryError TooManyAcksError",
     "autorecovery.errors": "CheckStuckError ListOfEntriesError StillBadError",

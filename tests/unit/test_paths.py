@@ -14,7 +14,7 @@ from tests.support.credentials import DATA_URL, TOKEN, token
 from tests.support.paths import FOLDER, MESSAGES, ROOT, record
 
 CALLS_MAX = 110
-FILES_MAX = 31
+FILES_MAX = 32
 """Bounds of the path of a publish, so that it can be read as a whole."""
 
 HOP = """

@@ -125,4 +125,4 @@ async def test_many_ledgers_that_seem_deleted_are_looked_up_together_and_an_erro
         assert collected.ledgers == tuple(range(100))
         # 1,000 reads a second (gcMetadataOpRateLimit) of 10 ms each: about ten wait at the same time.
         assert 8 <= far.most <= LOOKS_TOGETHER
-        assert trio.current_time() - began < 0.2, "one after the other they would take 1 s"
+        assert trio.current_time() - began < 0.5, "one after the other they would take 1 s"

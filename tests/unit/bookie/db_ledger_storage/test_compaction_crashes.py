@@ -69,7 +69,7 @@ def crash_in_compaction(changes: int, seed: int, settings: dict[str, Any]) -> bo
     return run(seed, story)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *[pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2)]])
 @pytest.mark.parametrize(
     "settings", [{}, {"outstanding_max": 2}, {"whole": True}], ids=["plain", "two entries at a time", "whole"]
 )

@@ -100,32 +100,33 @@ def test_logs_are_counted_for_a_time_and_for_a_number_of_ledgers() -> None:
     assert sum(stats.logs_per_ledger.counts) == 6, "they are too old"
 
 
+def crash_after(changes: int) -> bool:
+    async def story(universe: Universe) -> bool:
+        host = universe.host("bookie")
+        storage = await open_storage(host.world(), EACH)
+        await fill(storage, {1: range(4), 2: range(4)})
+        host.crash_after(changes)
+        over = False
+        try:
+            await fill(storage, {each: range(4, 8) for each in range(1, 6)})
+            over = True
+        except BaseException:
+            if host.running:
+                raise
+        host.cut_power()
+        storage = await open_storage(host.world(), EACH)
+        for ledger_id in (1, 2):
+            found = held(storage, ledger_id, range(8))
+            assert found.items() >= entries(ledger_id, range(4)).items()
+            assert found.items() <= entries(ledger_id, range(8)).items()
+        await storage.collect_garbage(live(1, 2))
+        assert held(storage, 1, range(4)) == entries(1, range(4))
+        return over
+
+    return run(changes, story)
+
+
 def test_a_crash_in_a_flush_of_many_logs_loses_nothing_that_was_flushed() -> None:
-    def crash_after(changes: int) -> bool:
-        async def story(universe: Universe) -> bool:
-            host = universe.host("bookie")
-            storage = await open_storage(host.world(), EACH)
-            await fill(storage, {1: range(4), 2: range(4)})
-            host.crash_after(changes)
-            over = False
-            try:
-                await fill(storage, {each: range(4, 8) for each in range(1, 6)})
-                over = True
-            except BaseException:
-                if host.running:
-                    raise
-            host.cut_power()
-            storage = await open_storage(host.world(), EACH)
-            for ledger_id in (1, 2):
-                found = held(storage, ledger_id, range(8))
-                assert found.items() >= entries(ledger_id, range(4)).items()
-                assert found.items() <= entries(ledger_id, range(8)).items()
-            await storage.collect_garbage(live(1, 2))
-            assert held(storage, 1, range(4)) == entries(1, range(4))
-            return over
-
-        return run(changes, story)
-
     assert next(changes for changes in range(300) if crash_after(changes)) > 20
 
 

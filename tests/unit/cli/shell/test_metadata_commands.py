@@ -153,6 +153,12 @@ def test_many_ledgers_come_with_their_metadata_in_order(tmp_path: Path) -> None:
     assert values[0]["metadata"]["ensembles"] == {"0": ["b:1", "b:2"]}
 
 
+async def check_times(store: MemoryStore) -> list[int | None]:
+    rng = real_world().rng
+    marks = UnderreplicatedLedgers(store, root="/bk/ledgers", rng=rng, wall_ms=lambda: 0, owner="")
+    return [await marks.check_time(check) for check in CheckTime]
+
+
 def test_the_checks_of_the_auditor_get_an_old_time(tmp_path: Path) -> None:
     typist = Typist(tmp_path, "/bk/ledgers")
     typist.cluster.do(lambda store: store.create("/bk"))
@@ -161,12 +167,7 @@ def test_the_checks_of_the_auditor_get_an_old_time(tmp_path: Path) -> None:
     values = typist.cluster.shell("forceauditchecks", "-calc", "-rc", "--json").values
     assert [value["check"] for value in values] == ["checkallledgerscheck", "replicascheck"]
 
-    async def times(store: MemoryStore) -> list[int | None]:
-        rng = real_world().rng
-        marks = UnderreplicatedLedgers(store, root="/bk/ledgers", rng=rng, wall_ms=lambda: 0, owner="")
-        return [await marks.check_time(check) for check in CheckTime]
-
-    found = typist.cluster.do(times)
+    found = typist.cluster.do(check_times)
     assert found[1] is None
     for each in (found[0], found[2]):
         assert 0 <= each + 21 * 86_400_000 - began < 60_000

@@ -221,15 +221,16 @@ def test_a_format_with_the_cookie_lets_a_new_bookie_start(clustered: Clustered) 
     assert (ran.code, "is registered: stop it first" in ran.err) == (1, True)
 
 
+async def create_two(store: MemoryStore) -> None:
+    for ledger_id in (2, 77):
+        await store.create(f"/ledgers/00/0000/L{ledger_id:04}", b"", make_parents=True)
+
+
 def test_ledgers_of_a_log_that_were_not_deleted_are_active(clustered: Clustered) -> None:
     shell = clustered.cluster.shell
     assert shell("activeledgers", "-l", "0").out == "No active ledgers on log file 0\n"
 
-    async def create(store: MemoryStore) -> None:
-        for ledger_id in (2, 77):
-            await store.create(f"/ledgers/00/0000/L{ledger_id:04}", b"", make_parents=True)
-
-    clustered.cluster.do(create)
+    clustered.cluster.do(create_two)
     assert shell("activeledgers", "-l", "0", "-t", "5000").out == "Active ledgers on entry log 0 as follow:\n2 \n"
     assert [value["ledgerId"] for value in shell("activeledgers", "-l", "0", "-json").values] == [2]
     ran = shell("activeledgers", "-l", "99")

@@ -102,26 +102,26 @@ def test_a_fault_of_one_folder(test) -> None:
     on_host(1, test)
 
 
-def test_a_crash_ends_the_jobs_that_hang() -> None:
+async def crash_among_hanging_jobs(universe: Universe) -> None:
     done: list[str] = []
+    host = universe.host("host")
+    host.disk.folders.hang("/b")
 
-    async def main(universe: Universe) -> None:
-        host = universe.host("host")
-        host.disk.folders.hang("/b")
+    async def server(world: World, stop: trio.Event) -> None:
+        lane: Lane[int] = world.offload.lane(
+            "lane", lambda items: write_both(world, done), lambda *_: done.append("told")
+        )
+        lane.put(1)
+        await world.offload.run(partial(write_both, world, done))
 
-        async def server(world: World, stop: trio.Event) -> None:
-            lane: Lane[int] = world.offload.lane(
-                "lane", lambda items: write_both(world, done), lambda *_: done.append("told")
-            )
-            lane.put(1)
-            await world.offload.run(partial(write_both, world, done))
+    host.start(server)
+    await trio.sleep(60)
+    assert done == ["/a", "/a"]
+    await host.crash()
+    host.disk.folders.mend("/b")
+    await trio.sleep(60)
+    assert done == ["/a", "/a"]
 
-        host.start(server)
-        await trio.sleep(60)
-        assert done == ["/a", "/a"]
-        await host.crash()
-        host.disk.folders.mend("/b")
-        await trio.sleep(60)
-        assert done == ["/a", "/a"]
 
-    run(1, main)
+def test_a_crash_ends_the_jobs_that_hang() -> None:
+    run(1, crash_among_hanging_jobs)
