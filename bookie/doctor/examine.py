@@ -36,6 +36,7 @@ from bookie.folders import directories_of
 from bookie.journal.format import LedgerKey
 from bookie.journal.replay import Replay
 from bookie.journal.seal import ReplayPlan
+from bookie.limbo.epochs import EPOCH_FILE, read_epoch
 from bookie.recovery import Starts, read_plans
 from quire.metadata.cookies import decode_cookie
 from quire.metadata.errors import MetadataError
@@ -130,6 +131,7 @@ class _Doctor:
         if missing:
             return
         self._cookies(folders)
+        self._epochs(folders)
         starts = self._plans()
         journalled = self._journals(starts.plans)
         pairs = list(zip(self.config.ledger_directories, self.config.indexes, strict=True))
@@ -183,6 +185,16 @@ class _Doctor:
         for path in paths[1:]:
             if cookies[path] != cookies[paths[0]]:
                 self.found.lost(path, f"is not the same as {paths[0]}: one of them is damaged", self.remedies.cookie)
+
+    def _epochs(self, folders: Sequence[str]) -> None:
+        """Compare the epochs of the folders: a start writes them one after the other, so they differ by one at most."""
+        epochs = {folder: read_epoch(self.disk, folder) for folder in folders}
+        newest = max([epoch for epoch in epochs.values() if epoch is not None], default=-1)
+        for folder, epoch in epochs.items():
+            if newest >= 0 and epoch is not None and epoch < newest - 1:
+                path = f"{folder}/{EPOCH_FILE}"
+                self.found.lost(path, "is missing or older than those of the others", self.remedies.storage)
+            self.found.files += 1
 
     def _plans(self) -> Starts:
         """Return where a start would begin the replay of each journal, and up to where the journals are proved."""

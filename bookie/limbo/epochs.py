@@ -120,11 +120,14 @@ class Epochs:
             self._world.disk.write_atomic(f"{folder}/{EPOCH_FILE}", encode_epoch(epoch))
 
     def _read(self) -> dict[str, int | None]:
-        return {folder: _read_epoch(self._world.disk, folder) for folder in self._folders}
+        return {folder: read_epoch(self._world.disk, folder) for folder in self._folders}
 
 
-def _read_epoch(disk: Disk, folder: str) -> int | None:
-    """Return the epoch of a folder, -1 if it has none, None if that proves nothing: the folder was added just now."""
+def read_epoch(disk: Disk, folder: str) -> int | None:
+    """Return the epoch of a folder, -1 if it has none, None if that proves nothing: the folder was added just now.
+
+    Blocking. OSError.
+    """
     try:
         return decode_epoch(disk.read(f"{folder}/{EPOCH_FILE}"))
     except FileNotFoundError:

@@ -29,7 +29,7 @@ from bookie.cookie import LIMBO_PENDING_FILE, rebuild_command
 from bookie.directories.storage import LedgerStorage
 from bookie.errors import CookieMismatchError
 from bookie.limbo.boot import boot_id
-from bookie.limbo.epochs import Epochs
+from bookie.limbo.epochs import EPOCH_FILE, Epochs
 from bookie.limbo.preboot import named_by, put_into_limbo
 from bookie.recovery import Starts, last_mark_path, plan, seal_path_of
 from quire.metadata.store import MetadataStore
@@ -93,8 +93,8 @@ class Losses:
             self.reasons.append(f"no cookie in {', '.join(self.lacking)}")
         elif outdated and not config.integrity_check:
             raise CookieMismatchError(
-                f"{outdated[0]} is older than bookie {config.id} was when it last ran: an image of the disk was put "
-                f"back, and what was acknowledged since is missing. Put the newest disk back; or rebuild it. "
+                f"{outdated[0]}/{EPOCH_FILE} is older than bookie {config.id} was when it last ran: an image of "
+                f"its disk was put back, and what was acknowledged since is missing. Put the newest disk back; or rebuild it. "
                 f"{self._remedy()}"
             )
         if outdated and not self.lacking:
