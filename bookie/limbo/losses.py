@@ -93,8 +93,9 @@ class Losses:
             self.reasons.append(f"no cookie in {', '.join(self.lacking)}")
         elif outdated and not config.integrity_check:
             raise CookieMismatchError(
-                f"{outdated[0]}/{EPOCH_FILE} is older than bookie {config.id} was when it last ran: an image of "
-                f"its disk was put back, and what was acknowledged since is missing. Put the newest disk back; or rebuild it. "
+                f"{outdated[0]}/{EPOCH_FILE} is older than bookie {config.id} was when it last ran: an image of its "
+                f"disk was put back, and what was acknowledged since is missing. Put the newest disk back; or rebuild "
+                f"it. "
                 f"{self._remedy()}"
             )
         if outdated and not self.lacking:
