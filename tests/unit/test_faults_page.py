@@ -60,7 +60,7 @@ def test_every_row_that_is_covered_names_tests_that_there_are() -> None:
 
 def test_every_kind_of_file_has_what_damage_to_it_does_and_none_of_it_is_a_loss() -> None:
     paths = ["FORMAT", "LOCK", "bookie/journal/quire.lock", "bookie/journal/current/1a.txn"]
-    names = ("1.log", "VERSION", "lastMark", "lastMark.sealed", "lastId", "forgottenFences", "DIRTY")
+    names = ("1.log", "VERSION", "lastMark", "lastMark.sealed", "lastId", "forgottenFences", "epoch", "DIRTY")
     paths += [f"bookie/ledgers/current/{name}" for name in names]
     rocksdb = (
         "000004.log",

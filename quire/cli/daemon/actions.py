@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from quire.cli.daemon.processes import MARK, is_alive, is_server, read_pid, serving_pid
+from quire.cli.daemon.processes import MARK, birth, is_alive, read_pid, serving_pid
 from quire.cli.daemon.settings import Settings
 
 RUNS: Final = 0
@@ -74,8 +74,9 @@ def stop(settings: Settings, tell: Tell, *, force: bool) -> int:
             settings.pid_file.unlink(missing_ok=True)
             return RUNS
         tell(f"stopping {settings.server} (process {pid})")
+        began = birth(pid)
         _signal(pid, signal.SIGTERM)
-        if not _wait_for_end(pid, settings, settings.stop_timeout_s, tell):
+        if not _wait_for_end(pid, began, settings.stop_timeout_s, tell):
             # As the original's jstack: what the server is doing goes into its log.
             _signal(pid, signal.SIGUSR1)
             tell(f"not stopped after {settings.stop_timeout_s:g} s; its tasks are in {settings.log}")
@@ -83,7 +84,7 @@ def stop(settings: Settings, tell: Tell, *, force: bool) -> int:
                 tell(f"{settings.server} still runs as process {pid}: `stop {settings.server} -force` kills it")
                 return FAILED
             _signal(pid, signal.SIGKILL)
-            if not _wait_for_end(pid, settings, KILL_TIMEOUT_S, tell):
+            if not _wait_for_end(pid, began, KILL_TIMEOUT_S, tell):
                 tell(f"process {pid} did not end {KILL_TIMEOUT_S:g} s after SIGKILL: it waits for a disk (see dmesg)")
                 return FAILED
             tell("killed; nothing acknowledged is lost, and the next start replays the journal")
@@ -173,10 +174,10 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _wait_for_end(pid: int, settings: Settings, timeout_s: float, tell: Tell) -> bool:
-    """Return whether the process ended in time."""
+def _wait_for_end(pid: int, began: str | None, timeout_s: float, tell: Tell) -> bool:
+    """Return whether the process that has this number since `began` (`birth`) ended in time."""
     begun = reported = time.monotonic()
-    while is_alive(pid) and is_server(pid, settings.pid_file):
+    while is_alive(pid) and birth(pid) == began:
         now = time.monotonic()
         if now - begun >= timeout_s:
             return False

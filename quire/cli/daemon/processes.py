@@ -13,6 +13,8 @@ from typing import Final
 MARK: Final = "QUIRE_DAEMON_PID_FILE"
 """Variable of the environment of a server in the background."""
 PID_TEXT_MAX: Final = 64
+_BIRTH: Final = 22 - 3
+"""Place of the start time behind the state, which is the third field (proc(5))."""
 
 
 def read_pid(pid_file: Path) -> int | None:
@@ -52,8 +54,23 @@ def is_alive(pid: int, proc: Path = Path("/proc")) -> bool:
         return False
     except PermissionError:
         pass
+    fields = _fields(pid, proc)
+    return fields[0] not in ("Z", "X") if fields else not proc.is_dir()
+
+
+def birth(pid: int, proc: Path = Path("/proc")) -> str | None:
+    """Return when a process began, in ticks since the system's start: two processes of one number differ in it. None:
+    there is no such process, or no /proc.
+
+    A process that is ending has no environment any more, so `is_server` cannot tell that it is still there.
+    """
+    fields = _fields(pid, proc)
+    return fields[_BIRTH] if len(fields) > _BIRTH else None
+
+
+def _fields(pid: int, proc: Path) -> list[str]:
+    """Return the fields of a process's state line from the state on (proc(5)); none if there is no such process."""
     try:
-        state = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return not proc.is_dir()
-    return state not in ("Z", "X")
+        return (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []

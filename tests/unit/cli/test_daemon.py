@@ -17,7 +17,7 @@ import pytest
 
 from quire.cli.daemon import actions
 from quire.cli.daemon.__main__ import run
-from quire.cli.daemon.processes import MARK, is_alive, is_server, serving_pid
+from quire.cli.daemon.processes import MARK, birth, is_alive, is_server, serving_pid
 from quire.cli.daemon.settings import Settings, SettingsError, settings_of
 
 READY = "print('ready bookie=x', flush=True)"
@@ -177,6 +177,12 @@ def test_a_stop_that_hangs_ends_in_time_and_only_force_kills(daemon: Daemon) -> 
     assert daemon.pid == pid, "the pid file stays, so that a second stop finds it"
     assert daemon.stop(force=True, stop_timeout_s=0.1) == 0
     assert not is_alive(pid)
+
+
+def test_a_process_without_an_environment_has_not_ended_yet_and_one_that_began_later_is_another() -> None:
+    pid = os.getpid()  # not started with a pid file, as a process that is ending has no environment left
+    assert not actions._wait_for_end(pid, birth(pid), 0.05, print)
+    assert actions._wait_for_end(pid, "1", 0.05, print)
 
 
 def test_the_server_survives_the_hangup_of_its_terminal(daemon: Daemon) -> None:
