@@ -7,6 +7,7 @@ interpreter.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,8 @@ from bookie.errors import LogMissingError
 from quire.world.doors import Disk, File
 
 OPEN_FILES_MAX: Final = 64
-"""Logs that stay open for the next read."""
+"""Upper bound on the logs that stay open for the next read; fewer if the process may have few files open."""
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class OpenLogs:
@@ -60,17 +62,38 @@ class OpenLogs:
         file = self._files.get(log_id)
         if file is not None:
             return file
-        try:
-            opened = self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
-        except FileNotFoundError as error:
-            raise LogMissingError(f"entry log {log_name(log_id)} is missing") from error
+        opened = self._open(log_id)
         file = self._files.setdefault(log_id, opened)
         if file is not opened:
             opened.close()  # another worker was faster
-        elif len(self._files) > OPEN_FILES_MAX:
+        elif len(self._files) > (kept := min(OPEN_FILES_MAX, self._disk.files_kept_open())):
             with suppress(StopIteration, RuntimeError):
-                self.retire(next(each for each in self._files if each != log_id))
+                # More than one if the process may have fewer files open than before.
+                for _ in range(len(self._files) - kept):
+                    self.retire(next(each for each in self._files if each != log_id))
         return file
+
+    def _open(self, log_id: int) -> File:
+        """Open a log; if there is no descriptor for it, close logs that no read uses. LogMissingError, OSError."""
+        while True:
+            try:
+                return self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
+            except FileNotFoundError as error:
+                raise LogMissingError(f"entry log {log_name(log_id)} is missing") from error
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS or not self._close_idle():
+                    raise
+
+    def _close_idle(self) -> bool:
+        """Close a log that no read uses; return whether there was one."""
+        used = set(self._reads.copy().values())
+        for log_id in list(self._files):
+            if log_id not in used and (file := self._files.get(log_id)) is not None:
+                self.retire(log_id)
+                self.close_retired()
+                if file not in [retired for retired, _ in list(self._retired)]:
+                    return True
+        return False
 
     def retire(self, log_id: int) -> None:
         """Take the file of a log out of the table; it is closed when its reads have ended."""

@@ -163,6 +163,12 @@ class Disk(Protocol):
     def device(self, path: str) -> int:
         """Return the number of the file system of `path`: two paths with the same number share their space."""
 
+    def files_kept_open(self) -> int:
+        """Return how many files a cache of open files may keep, at least 4: a part of what the process may have open.
+
+        Caches ask again whenever they grow, since the limit may change while the process runs.
+        """
+
     def sectors_read(self) -> int | None:
         """Return the sectors of 512 bytes that the calling thread has read from disks so far, not from the page cache.
 

@@ -23,6 +23,7 @@ def closed() -> OSError:
 
 _DSYNC = getattr(os, "RWF_DSYNC", 0)
 _COUNTS_SECTORS = os.path.exists("/proc/self/io") and hasattr(resource, "RUSAGE_THREAD")
+_KEPT_OPEN_MAX = 64
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _DIRECT_BYTES = 4 << 20
 """Bytes written in one call that bypasses the page cache; their memory is only touched as far as needed."""
@@ -306,6 +307,10 @@ class RealDisk:
 
     def device(self, path: str) -> int:
         return os.stat(path).st_dev
+
+    def files_kept_open(self) -> int:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return _KEPT_OPEN_MAX if limit == resource.RLIM_INFINITY else min(_KEPT_OPEN_MAX, max(4, limit // 16))
 
     def sectors_read(self) -> int | None:
         # Linux provides the figure where it has /proc/*/io, and leaves it 0 elsewhere.

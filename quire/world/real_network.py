@@ -173,7 +173,7 @@ def descriptors_kept(limit: int) -> int:
     >>> [descriptors_kept(limit) for limit in (64, 256, 1024, 20_000)]
     [10, 32, 128, 1024]
     """
-    return min(1024, max(16, limit // 8))
+    return min(1024, max(10, limit // 8))
 
 
 def check_descriptors(descriptor: int) -> None:

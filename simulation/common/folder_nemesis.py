@@ -20,6 +20,7 @@ FOLDER_FAULTS: Final = (FULL, BROKEN, HUNG)
 FOLDER_ERRORS: Final = (
     *FULL_DISK_ERRORS,
     "directory failed",
+    "flushes fail",
     "directory does not answer",
     "the storage has failed",
     "stop abandoned",

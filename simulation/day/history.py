@@ -56,6 +56,9 @@ SIZE_FIELD = 4
 LEDGERS_MIN = 20
 ERRORS = (
     *FULL_DISK_ERRORS,
+    "directory failed",
+    "directory does not answer",
+    "flushes fail",
     "the storage has failed",
     "journal",
     "read failed",

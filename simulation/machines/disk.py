@@ -164,6 +164,9 @@ class SimDisk:
     def sectors_read(self) -> int | None:
         return None
 
+    def files_kept_open(self) -> int:
+        return 64
+
     def lock(self, path: str) -> DiskLock:
         holder = self._image.locks.get(path)
         if holder is not None and holder.on:

@@ -60,6 +60,7 @@ EXPECTED_ERRORS = {
         "the storage has failed",
         "checkpoint failed",
         "last checkpoint failed",
+        "flushes fail",
         "no room",
     ),
 }

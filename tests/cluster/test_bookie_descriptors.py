@@ -58,7 +58,6 @@ async def holds(client: LedgerClient, ledgers: dict[int, int]) -> None:
         reader.close()
 
 
-@pytest.mark.full
 @pytest.mark.real_clock
 async def test_a_bookie_with_64_descriptors_writes_reads_and_compacts_more_logs_than_that(bookies: BookieCluster):
     (bookie,) = bookies.bookies

@@ -20,7 +20,7 @@ from tests.simulation.histories import JOBS, Histories
 
 TOLD = 1
 """Seed whose tale is printed."""
-LOST_BOOKIE = 10
+LOST_BOOKIE = 19
 """A seed that loses a bookie permanently."""
 SLICE = (0, TOLD, 9, LOST_BOOKIE, 11)
 """Seeds among the first 13 that have faults of every kind together, and replaced members: 9 seconds of a core."""

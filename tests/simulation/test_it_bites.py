@@ -1,6 +1,6 @@
 """The histories find bugs: each planted one is found within a few seeds, under the right name.
 
-bites.txt keeps seeds that found them: `scripts/test` runs those first, and searches only if one does not find its bug
+bites.txt keeps seeds that found them: `scripts/test` runs those first, and searches a few if one does not find its bug
 any more, since what a seed draws changes with the histories. `scripts/test --full` searches from the beginning, with a
 limit.
 """
@@ -17,7 +17,8 @@ from simulation.common.bugs import BUGS
 from simulation.common.sweep import Outcome, Work
 from tests.simulation.histories import JOBS, Histories
 
-SEEDS = range(200)
+SEEDS = range(16)
+"""Seeds of a quick search. A longer one, by hand: `python -m simulation --history H --seeds 0..199 --plant BUG`."""
 FULL_SEEDS = range(1000, 4000)
 SEARCH_S = 600.0
 LOST = {"AllAckedEntriesAreReadable", "AllCommittedEntriesReachAckQuorum", "NoDivergenceBetweenClientAndMetaData"}
@@ -84,7 +85,7 @@ EXPECTED = {
     ("snapshot-without-aborted", "transactions"): {"AllOrNothing"},
     ("held-acks-forgotten", "transacting"): {"AllOrNothing", "NobodyWaitsForEver"},
 }
-RARE = {"fence-forgotten", "failed-directory-passed"}
+RARE = {"fence-forgotten", "failed-directory-passed", "rows-moved-blindly"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
 LEDGER_BUGS = sorted(bug for bug, history in EXPECTED if history == "ledger")
 
@@ -132,7 +133,7 @@ def test_a_planted_bug_is_found(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     outcome = known.get((bug, history)) or search(histories, bug, history, SEEDS)
-    assert outcome is not None, f"{bug} is not found by {len(SEEDS)} seeds of the {history} history"
+    assert outcome is not None, f"{bug} is not found by its seeds in bites.txt, nor by {SEEDS} of {history}"
     with capsys.disabled():
         print(f"{bug} is found by {history} {outcome.line[:150]}")
         if (bug, history) not in known:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -248,12 +249,16 @@ class WatchedDisk:
     def __init__(self, disk: Any) -> None:
         self._disk = disk
         self.open_files = self.most = 0
+        self.limit = 1_000_000
+        """Files that may be open at once."""
         self.calls: list[tuple[str, str, int, int]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
     def open(self, path: str, **options: Any) -> Any:
+        if self.open_files >= self.limit:
+            raise OSError(errno.EMFILE, "too many open files")
         self.open_files += 1
         self.most = max(self.most, self.open_files)
         return WatchedFile(self, self._disk.open(path, **options), path.rsplit("/", 1)[1])
@@ -289,6 +294,38 @@ def test_reads_over_many_logs_never_hold_more_files_than_the_table_has(host, run
             assert file.pread(44, 1024) == records_of(7, [log_id])
     assert disk.open_files <= OPEN_FILES_MAX + 1, "the table, and the log that is written"
     assert disk.most <= OPEN_FILES_MAX + 2
+
+
+def test_without_descriptors_a_read_takes_that_of_a_log_that_no_read_uses(host, run_of, records_of):
+    disk, logs = watched(host, size_max=1100)
+    logs.append([run_of(7, [each]) for each in range(20)])
+    for log_id in range(8):
+        with logs.readers.reading(log_id):
+            pass
+    disk.limit = disk.open_files
+    with logs.readers.reading(3) as long_read:
+        for log_id in range(8, 19):
+            with logs.readers.reading(log_id) as file:
+                assert file.pread(44, 1024) == records_of(7, [log_id])
+        assert long_read.pread(44, 1024) == records_of(7, [3])
+        assert disk.most <= disk.limit
+        disk.limit = 2  # the log that is written, and the one that is read
+        with pytest.raises(OSError, match="too many open files"), logs.readers.reading(0):
+            pass
+    with logs.readers.reading(0) as file:
+        assert file.pread(44, 1024) == records_of(7, [0])
+
+
+def test_fewer_files_stay_open_if_the_process_may_have_few(host, run_of, monkeypatch):
+    disk, logs = watched(host, size_max=1100)
+    logs.append([run_of(7, [each]) for each in range(40)])
+    for log_id in range(30):
+        with logs.readers.reading(log_id):
+            pass
+    monkeypatch.setattr(disk, "files_kept_open", lambda: 4, raising=False)
+    with logs.readers.reading(30):
+        pass
+    assert disk.open_files == 4 + 1
 
 
 def test_a_long_read_keeps_only_its_own_file_open(host, run_of, records_of):
