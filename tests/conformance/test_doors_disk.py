@@ -255,7 +255,8 @@ def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(do
 
 
 def test_a_cache_of_open_files_may_always_keep_a_few(door):
-    """ "Return how many files a cache of open files may keep, at least 4: a part of what the process may have open." """
+    """ "Return how many files a cache of open files may keep, at least 4: a part of what the process may have
+    open." """
     disk, _ = door
     assert 4 <= disk.files_kept_open() <= 64
 
