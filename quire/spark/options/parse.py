@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
 
 from quire.spark.errors import OptionError
 from quire.spark.limits import Limits
@@ -36,6 +37,9 @@ COLUMN_NAMES = (
     "__properties",
 )
 """Columns of the source, in order."""
+
+ReadVia = Literal["auto", "broker", "bookies"]
+READ_VIAS: tuple[str, ...] = get_args(ReadVia)
 
 TLS_SCHEME = "pulsar+ssl://"
 SERVICE_PORT, SERVICE_PORT_TLS = 6650, 6651
@@ -82,6 +86,8 @@ class Options:
     chunked_message_hold: int = 1000
     """Entries that the subscription stays behind."""
     topics_refresh_ms: int = 10_000
+    read_via: ReadVia = "auto"
+    """Source of entries: bookies for closed ledgers and else the broker, or one of both."""
     topic: str = ""
     """Topic of all rows of a sink (full name); "": the column has it."""
     batching: bool = True
@@ -168,6 +174,7 @@ class Options:
             operation_timeout_ms=timeout_ms,
             chunked_message_hold=given.integer("chunkedMessageHold", 1000, 1),
             topics_refresh_ms=given.integer("topicsRefreshMs", 10_000, 0),
+            read_via=cast("ReadVia", given.choice("readVia", "auto", READ_VIAS)),
             trace=trace,
         )
 

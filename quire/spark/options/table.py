@@ -212,6 +212,15 @@ OPTIONS: tuple[Option, ...] = (
         "message are found.",
     ),
     Option("topicsRefreshMs", READ, "10000", "Interval between searches for new topics and partitions."),
+    Option(
+        "readVia",
+        READ,
+        "auto",
+        "`auto`: read closed ledgers from their bookies and the open one through its broker; where bookies cannot be "
+        "reached, everything through the broker. `broker`: read everything through the brokers. `bookies`: read the "
+        "open ledger from its bookies too, and fail if they cannot be reached. See "
+        "[spark.md](spark.md#past-the-broker).",
+    ),
     Option("batching", WRITE, "true", "Pack several messages into one entry."),
     Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
     Option(

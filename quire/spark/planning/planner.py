@@ -19,6 +19,7 @@ from quire.spark.cluster import Cluster, sample
 from quire.spark.limits import Limits
 from quire.spark.offsets import Boundary, Offsets, Place
 from quire.spark.options.parse import Options
+from quire.spark.planning.fragments import Fragments
 from quire.spark.planning.hold import Hold
 from quire.spark.planning.logs import LostEntries, PartitionLog
 from quire.spark.planning.partition_logs import PartitionLogs
@@ -46,6 +47,7 @@ class Planner:
         )
         self._cluster = Cluster(options)
         self._known = PartitionLogs(options, self._admin, self._cluster)
+        self._fragments = Fragments(options, self._admin)
         self._hold: Hold | None = None
         self._seen: dict[str, PartitionLog] = {}
         """The logs at a time when no unread entry was missing (or the loss was reported): evidence that a ledger
@@ -292,7 +294,8 @@ class Planner:
         return task
 
     def _split(self, tasks: Sequence[TopicRange]) -> list[TopicRange]:
-        return split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
+        parts = split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
+        return self._fragments.attach(parts, self._known.logs)
 
     def _lose(self, lost: LostEntries) -> None:
         """Report data loss: an error, or one warning for each place, depending on the option."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.spark.planning.logs import LedgerRange
+from quire.spark.planning.stored import StoredLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class TopicRange:
     """Number of messages of the very first entry to leave out, from its start."""
     earlier: tuple[LedgerRange, ...] = ()
     """Entries right before, in order, which may have earlier pieces of chunked messages."""
+    stored: tuple[StoredLedger, ...] = ()
+    """Ledgers whose entries are read from their bookies; those of all others come from the broker."""
 
     @property
     def entries(self) -> int:

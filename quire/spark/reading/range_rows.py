@@ -102,6 +102,8 @@ class RangeRows:
                 f"{gap.missing_chunk_ids}, which are not among the {looked} entries before the range "
                 f"{shown(self._work.ranges)} (option chunkedMessageHold)"
             )
+        if self._skip_before:
+            self._skip_first_messages()
         self._finish()
 
     def _open_slice(self) -> None:
@@ -118,7 +120,7 @@ class RangeRows:
             self.gaps = self._opener.open(deliveries, self._messages, first=first, stop=accepted)
             opened = max(self._messages.size_bytes - before, 1)
             self._slice_bytes = max(1, min(SLICE_BYTES, 4 * size, OPENED_BYTES * size // opened))
-            if self._skip_before:
+            if self._skip_before and not self.gaps:
                 self._skip_first_messages()
         self._at = accepted
         if accepted < stop and not self._check.done:

@@ -56,8 +56,8 @@ class FakeTopics:
 
     # Admin
 
-    def many_internal_stats(self, topics: Sequence[str]) -> list[dict[str, Any] | None]:
-        self.calls.append(("stats", *topics))
+    def many_internal_stats(self, topics: Sequence[str], *, metadata: bool = False) -> list[dict[str, Any] | None]:
+        self.calls.append(("metadata" if metadata else "stats", *topics))
         return [self.stats(topic) for topic in topics]
 
     def stats(self, topic: str) -> dict[str, Any] | None:
