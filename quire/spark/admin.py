@@ -95,6 +95,15 @@ class Admin:
         found = self._ask("GET", topic, f"messageid/{epoch_ms}").json()
         return MessageId(int(found["ledgerId"]), int(found["entryId"]))
 
+    def is_of_transaction(self, topic: str, ledger_id: int, entry_id: int) -> bool:
+        """Return whether an entry is a message of a transaction or a broker's mark; False if there is none.
+
+        Raises AdminRefusedError."""
+        response = self._ask("GET", topic, f"ledger/{ledger_id}/entry/{entry_id}", fine=(404,))
+        return response.status_code != 404 and any(
+            f"X-Pulsar-{name}" in response.headers for name in ("marker-type", "txnid-most-bits")
+        )
+
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of the topic's durable subscriptions."""
         return [str(name) for name in self._ask("GET", topic, "subscriptions").json()]

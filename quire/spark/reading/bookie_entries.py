@@ -50,6 +50,8 @@ class BookieEntries:
         self._features = EntryFeatures()
         self._lease: Lease[KnownReader] | None = None
         self._ahead: _Fetch | None = None
+        self._left: set[int] = set()
+        """Ledgers that are left to the broker from now on."""
         self._refreshed: set[int] = set()
 
     async def receive(self, due: MessageId, last: int) -> Deliveries | None:
@@ -57,7 +59,7 @@ class BookieEntries:
 
         Raises SourceUnavailableError: no copy of an entry can be read, and the option `readVia` excludes the broker."""
         ledger = self._ledgers.get(due.ledger_id)
-        if ledger is None or self._is_avoided(ledger.metadata, due.entry_id):
+        if ledger is None or due.ledger_id in self._left or self._is_avoided(ledger.metadata, due.entry_id):
             return None
         while True:
             try:
@@ -72,7 +74,7 @@ class BookieEntries:
         unusual = [index for index, features in self._features.unusual(payloads) if features & FOR_BROKERS]
         if unusual:
             count = unusual[0]
-            del self._ledgers[due.ledger_id]  # the rest is for the broker
+            self._left.add(due.ledger_id)
             if not count:
                 return None
         elif due.entry_id + count <= last:
@@ -82,6 +84,17 @@ class BookieEntries:
             list(range(due.entry_id, due.entry_id + count)),
             [bytes(payload) for payload in payloads[:count]],
         )
+
+    async def raw(self, ledger_id: int, first: int, last: int) -> Sequence[memoryview]:
+        """Return entries as stored, whatever they are: from `first` on, up to `last`; none if they cannot be read."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None or self._is_avoided(ledger.metadata, first):
+            return ()
+        try:
+            return await self._read(ledger, first, last)
+        except LedgerError as error:
+            _log.info("entry %d:%d of %s was not read from bookies: %s", ledger_id, first, self._partition, error)
+            return ()
 
     def close(self) -> None:
         """Release the connections. Idempotent."""
@@ -122,7 +135,7 @@ class BookieEntries:
                 found = stored_ledgers(stats).get(ledger.ledger_id)
                 if found is None:
                     # Deleted or offloaded since: what is missing is reported as the broker's way does it.
-                    del self._ledgers[ledger.ledger_id]
+                    self._left.add(ledger.ledger_id)
                     return None
                 if found.metadata.fragments != ledger.metadata.fragments:
                     self._ledgers[ledger.ledger_id] = found
@@ -132,7 +145,7 @@ class BookieEntries:
                 "Executors must reach the bookies; with the option readVia=auto such entries are read through the "
                 "broker"
             ) from error
-        del self._ledgers[ledger.ledger_id]
+        self._left.add(ledger.ledger_id)
         if len(_failed_at) >= ENSEMBLES_MAX:
             _failed_at.clear()
         _failed_at[ledger.metadata.fragment_at(due.entry_id).bookies] = trio.current_time()

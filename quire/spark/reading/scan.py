@@ -27,6 +27,7 @@ from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading.bookie_entries import BookieEntries
 from quire.spark.reading.columns import Columns
+from quire.spark.reading.passed_over import PassedOver
 from quire.spark.reading.range_check import RangeCheck, steps_back
 from quire.spark.reading.range_rows import RangeRows
 from quire.spark.runtime import ClientLease, client_options, runtime
@@ -50,6 +51,7 @@ class RangeScan:
         self._lease: ClientLease | None = None
         self._reader: Reader | None = None
         self._bookies = BookieEntries(work, options) if work.stored else None
+        self._passed_over = PassedOver(work.partition, options)
 
     async def next(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end of the range.
@@ -61,6 +63,8 @@ class RangeScan:
                 return None
             if rows.gaps:
                 await self._look_back()
+            elif rows.missing:
+                rows.settle_missing(await self._passed_over.lost(rows.missing, self._bookies))
             elif rows.hungry:
                 deliveries = await self._receive()
                 if deliveries is not None:
@@ -189,6 +193,8 @@ def _read_feed(
             yield rows.ready.popleft()
         if rows.gaps:
             rows.close_gaps()
+        elif rows.missing:
+            rows.settle_missing(rows.missing)
         elif rows.hungry:
             found = next(feed, None)
             if found is None:

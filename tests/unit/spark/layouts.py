@@ -9,6 +9,11 @@ from typing import Any
 
 import pulsar
 
+from quire.cli.messages.chunking import pack_chunks
+from quire.client.client import open_client
+from quire.client.options import ClientOptions
+from quire.client.packing import pack
+from quire.world.real import real_world
 from tests.support import web
 from tests.support.small_cluster import SmallCluster
 
@@ -18,11 +23,11 @@ KEEPER = "keeper"
 """Subscription that keeps the data of a topic, up to its position."""
 KEYS = {
     "managedLedgerMaxEntriesPerLedger": 9,
-    "maxMessageSize": 20_000,
+    "transactionCoordinatorEnabled": True,
     "defaultRetentionTimeInMinutes": 0,
     "defaultRetentionSizeInMB": 0,
 }
-"""Keys of the broker: short ledgers, chunks of small messages, and nothing is kept but for subscriptions."""
+"""Keys of the broker: short ledgers, transactions, and nothing is kept but for subscriptions."""
 COMPRESSIONS = [
     pulsar.CompressionType.NONE,
     pulsar.CompressionType.LZ4,
@@ -34,14 +39,14 @@ COMPRESSIONS = [
 
 def make_namespaces(cluster: SmallCluster) -> None:
     for name, (ensemble, write, ack) in QUORUMS.items():
-        _ask(cluster, "PUT", f"namespaces/public/{name}", {"bundles": {"numBundles": 1, "boundaries": []}})
+        ask(cluster, "PUT", f"namespaces/public/{name}", {"bundles": {"numBundles": 1, "boundaries": []}})
         persistence = {
             "bookkeeperEnsemble": ensemble,
             "bookkeeperWriteQuorum": write,
             "bookkeeperAckQuorum": ack,
             "managedLedgerMaxMarkDeleteRate": 0,
         }
-        _ask(cluster, "POST", f"namespaces/public/{name}/persistence", persistence)
+        ask(cluster, "POST", f"namespaces/public/{name}/persistence", persistence)
 
 
 @dataclass
@@ -68,12 +73,12 @@ def fill(cluster: SmallCluster, client: pulsar.Client, seed: int) -> Layout:
     topic = f"persistent://public/{quorum}/seed{seed}"
     count = rng.choice([0, 0, 2])
     if count:
-        _ask(cluster, "PUT", f"{_path(topic)}/partitions", count)
+        ask(cluster, "PUT", f"{path_of(topic)}/partitions", count)
     partitions = [f"{topic}-partition-{number}" for number in range(count)] or [topic]
     for name in partitions:
         client.subscribe(name, KEEPER).close()
     for step in range(rng.randint(4, 8)):
-        _publish(client, rng.choice(partitions), rng, step)
+        _publish(cluster, client, rng.choice(partitions), rng, step)
     starts = _starts(cluster, partitions, rng)
     trimmed = rng.random() < 0.4 and any([_trim(cluster, name, rng) for name in partitions])
     return Layout(topic, partitions, quorum, trimmed, starts)
@@ -81,7 +86,7 @@ def fill(cluster: SmallCluster, client: pulsar.Client, seed: int) -> Layout:
 
 def _starts(cluster: SmallCluster, partitions: list[str], rng: Random) -> list[dict[str, str]]:
     starts: list[dict[str, str]] = [{}, {"minPartitions": str(rng.randint(2, 5))}]
-    stats = {name: _ask(cluster, "GET", f"{_path(name)}/internalStats") for name in partitions}
+    stats = {name: ask(cluster, "GET", f"{path_of(name)}/internalStats") for name in partitions}
     for _ in range(3):
         places = {name: sorted(_place(stats[name], rng) for _ in range(2)) for name in partitions}
         starts.append(
@@ -95,21 +100,20 @@ def _starts(cluster: SmallCluster, partitions: list[str], rng: Random) -> list[d
     return starts
 
 
-def _publish(client: pulsar.Client, topic: str, rng: Random, step: int) -> None:
-    chunked = rng.random() < 0.25
-    batched = not chunked and rng.random() < 0.5
+def _publish(cluster: SmallCluster, client: pulsar.Client, topic: str, rng: Random, step: int) -> None:
+    if rng.random() < 0.25:
+        cluster.call(_publish_chunks, cluster.url, topic, rng, step)
+        return
     producer = client.create_producer(
         topic,
         compression_type=rng.choice(COMPRESSIONS),
-        batching_enabled=batched,
+        batching_enabled=rng.random() < 0.6,
         batching_max_publish_delay_ms=5,
         batching_max_messages=rng.randint(2, 9),
-        chunking_enabled=chunked,
         block_if_queue_full=True,
     )
     try:
-        for number in range(rng.randint(1, 4) if chunked else rng.randint(1, 25)):
-            size = rng.randint(30_000, 90_000) if chunked else rng.choice([0, 10, 300, 2000])
+        for number in range(rng.randint(1, 25)):
             more: dict[str, Any] = {}
             if rng.random() < 0.3:
                 more["partition_key"] = f"key{rng.randint(0, 5)}"
@@ -117,21 +121,48 @@ def _publish(client: pulsar.Client, topic: str, rng: Random, step: int) -> None:
                 more["properties"] = {"step": str(step), "number": str(number)}
             if rng.random() < 0.2:
                 more["event_timestamp"] = rng.randint(1, 1 << 40)
-            producer.send_async(b"%d %d " % (step, number) + rng.randbytes(size), None, **more)
+            value = b"%d %d " % (step, number) + rng.randbytes(rng.choice([0, 10, 300, 2000]))
+            producer.send_async(value, None, **more)
         producer.flush()
     finally:
         producer.close()
 
 
+async def _publish_chunks(url: str, topic: str, rng: Random, step: int) -> None:
+    """Publish two messages in pieces, with the pieces and plain messages between each other."""
+    async with open_client(real_world(), url, ClientOptions()) as client:
+        producer = await client.producer(topic)
+        parts = [
+            pack_chunks(
+                b"%d %d " % (step, number) + rng.randbytes(rng.randint(3000, 9000)),
+                b"key",
+                [("step", str(step))],
+                0,
+                compression=rng.choice(["none", "lz4", "zlib", "zstd", "snappy"]),
+                message_size_max=2000,
+                uuid=f"{step}-{number}",
+            )
+            for number in range(2)
+        ]
+        parts.append(pack([b"%d between %d" % (step, number) for number in range(rng.randint(0, 6))], batch=False))
+        while any(parts):
+            await producer.send([rng.choice([part for part in parts if part]).pop(0)])
+        await producer.flush()
+
+
 def _trim(cluster: SmallCluster, name: str, rng: Random) -> bool:
     """Delete the ledgers before a random one; return whether there was one to delete."""
-    ledgers = _ask(cluster, "GET", f"{_path(name)}/internalStats")["ledgers"]
+    ledgers = ask(cluster, "GET", f"{path_of(name)}/internalStats")["ledgers"]
     if len(ledgers) < 2:
         return False
-    kept = ledgers[rng.randrange(1, len(ledgers))]["ledgerId"]
-    _ask(cluster, "POST", f"{_path(name)}/subscription/{KEEPER}/resetcursor", {"ledgerId": kept, "entryId": 0})
-    _ask(cluster, "POST", f"{_path(name)}/trim")
+    trim_before(cluster, name, ledgers[rng.randrange(1, len(ledgers))]["ledgerId"])
     return True
+
+
+def trim_before(cluster: SmallCluster, name: str, ledger_id: int) -> None:
+    """Delete the ledgers of a topic before this one."""
+    ask(cluster, "POST", f"{path_of(name)}/subscription/{KEEPER}/resetcursor", {"ledgerId": ledger_id, "entryId": 0})
+    ask(cluster, "POST", f"{path_of(name)}/trim")
 
 
 def _place(stats: dict[str, Any], rng: Random) -> tuple[int, int, int]:
@@ -149,11 +180,13 @@ def _shown(place: tuple[int, int, int], *, whole: bool = False) -> str:
     return f"{place[0]}:{place[1]}" + (f":{place[2]}" if place[2] and not whole else "")
 
 
-def _path(topic: str) -> str:
+def path_of(topic: str) -> str:
+    """Return a topic as a part of the path of REST requests."""
     return topic.replace("://", "/")
 
 
-def _ask(cluster: SmallCluster, method: str, path: str, body: Any = None) -> Any:
+def ask(cluster: SmallCluster, method: str, path: str, body: Any = None) -> Any:
+    """Make a REST request of the broker; return the answer."""
     more = {} if body is None else {"json": body}
     answer = web.request(method, f"{cluster.web}/admin/v2/{path}", **more)
     assert answer.status_code < 300, f"{method} {path}: {answer.status_code} {answer.text}"

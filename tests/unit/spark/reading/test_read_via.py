@@ -27,4 +27,4 @@ def test_equal_rows_for_equal_offsets(cluster: SmallCluster, client: pulsar.Clie
         found = outcome(cluster.options, layout.topic, "bookies", **more)
         assert found == expected, more
         assert outcome(cluster.options, layout.topic, "auto", **more) == expected, more
-    assert links.used
+    assert links.used or layout.trimmed

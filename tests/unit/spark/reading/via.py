@@ -10,7 +10,7 @@ import trio
 
 from quire.client.errors import ClientError
 from quire.ledger.bookies.link import BookieLink
-from quire.ledger.errors import BookieUnavailableError
+from quire.ledger.errors import BookieUnavailableError, NoSuchEntryError
 from quire.ledger.reading import known
 from quire.spark import runtime as runtime_module
 from quire.spark.errors import SparkSourceError
@@ -22,6 +22,7 @@ from quire.spark.reading.columns import Columns
 from quire.spark.reading.scan import read_range
 from quire.world.doors import World
 
+Planned = tuple[Options, list[TopicRange]]
 Rows = list[list[dict[str, Any]]]
 
 
@@ -57,10 +58,12 @@ def begin(links: Links) -> None:
     """Begin anew in this process, as a new worker does, with these links to bookies."""
     runtime_module.close_runtime()
     bookie_entries.forget()
-    runtime_module._runtime = runtime_module.Runtime(open_bookies=partial(known.open_known_reader, connect=links.connect))
+    runtime_module._runtime = runtime_module.Runtime(
+        open_bookies=partial(known.open_known_reader, connect=links.connect)
+    )
 
 
-def plan(options: Mapping[str, str], topic: str, via: str, **more: str) -> tuple[Options, list[TopicRange]]:
+def plan(options: Mapping[str, str], topic: str, via: str, **more: str) -> Planned:
     """Plan a batch read."""
     made = Options.parse({**options, "topic": topic, "readVia": via, **more}, use="batch")
     planner = Planner(made)
@@ -84,3 +87,25 @@ def outcome(options: Mapping[str, str], topic: str, via: str, **more: str) -> Ro
         return read(*plan(options, topic, via, **more))
     except (SparkSourceError, ClientError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def values(rows: Rows) -> list[bytes]:
+    """Return the values of all tasks in order."""
+    return [row["value"] for task in rows for row in task]
+
+
+def gone(planned: Planned) -> bool:
+    """Return whether the first ledger of a plan is no longer on its bookies."""
+    ledger = planned[1][0].stored[0]
+
+    async def read_first() -> bool:
+        lease = await runtime_module.runtime().lease_bookies()
+        try:
+            await lease.client.read(ledger.ledger_id, ledger.metadata, 0, 0, 1)
+        except NoSuchEntryError:
+            return True
+        finally:
+            lease.release()
+        return False
+
+    return runtime_module.runtime().call(read_first)
