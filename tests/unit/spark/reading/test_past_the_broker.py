@@ -26,7 +26,7 @@ from tests.support.effort import effort
 from tests.support.small_cluster import SmallCluster, small_cluster
 from tests.support.waiting import wait_until
 from tests.unit.spark.layouts import ask, path_of, trim_before
-from tests.unit.spark.reading.via import Links, gone, outcome, plan, read, values
+from tests.unit.spark.reading.via import Links, begin, gone, outcome, plan, read, values
 
 WHOLE = "persistent://public/whole"
 STRIPED = "persistent://public/striped"
@@ -210,6 +210,19 @@ def test_bookies_out_of_reach_are_the_brokers_turn_and_one_line_in_the_log(
     ]
     with pytest.raises(SourceUnavailableError, match=r"cannot be read from its bookies: .*planted.*readVia=auto"):
         read(*plan(cluster.options, topic, "bookies"))
+
+
+@pytest.mark.parametrize("namespace", [WHOLE, STRIPED])
+def test_every_copy_is_tried_until_one_is_whole(
+    cluster: SmallCluster, client: pulsar.Client, links: Links, namespace: str
+):
+    topic = f"{namespace}/copies"
+    sent = publish(client, topic, 20)
+    planned = plan(cluster.options, topic, "bookies")
+    for bookie in planned[1][0].stored[0].metadata.fragments[0].bookies:
+        begin(links)
+        links.damaged = [bookie]
+        assert values(read(*planned)) == sent
 
 
 def test_a_copy_that_is_damaged_everywhere_is_no_row(cluster: SmallCluster, client: pulsar.Client, links: Links):
