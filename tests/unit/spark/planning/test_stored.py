@@ -108,7 +108,7 @@ def test_a_ledger_in_the_middle_that_is_still_open_is_the_brokers() -> None:
 def test_a_range_behind_the_end_of_a_closed_ledger_is_the_brokers() -> None:
     ranges = (LedgerRange(1, 3, 10), LedgerRange(2, 0, 9))
     for read_via in ("auto", "bookies"):
-        found = choose(ranges, KNOWN, tail=3, read_via=read_via, local=False)  # type: ignore[arg-type]
+        found = choose(ranges, KNOWN, tail=3, read_via=read_via, local=False)
         assert [ledger.ledger_id for ledger in found.ledgers] == [2]
 
 
