@@ -59,7 +59,7 @@ def credentials_of(options: Options) -> Credentials | None:
     return basic_file(options.password_file) if options.password_file else None
 
 
-class Lease(Generic[C]):
+class LeasedClient(Generic[C]):
     """Lease of a client. Return it with `release`, once or more often."""
 
     def __init__(self, entry: _Entry, client: C) -> None:
@@ -75,7 +75,7 @@ class Lease(Generic[C]):
                 entry.unused.set()
 
 
-ClientLease = Lease[Client]
+ClientLease = LeasedClient[Client]
 BOOKIES = "bookies"
 """Key of the reader of bookies. It is one for all clusters: bookies have other addresses in each."""
 
@@ -130,7 +130,7 @@ class Runtime:
         assert world is not None, "the loop runs since __init__"
         return await self._lease((service_url, options), service_url, partial(open_client, world, service_url, options))
 
-    async def lease_bookies(self) -> Lease[KnownReader]:
+    async def lease_bookies(self) -> LeasedClient[KnownReader]:
         """Return the reader of bookies, opened if it is not; on the loop."""
         assert self._world is not None, "the loop runs since __init__"
         if self._open_bookies is None:
@@ -140,7 +140,9 @@ class Runtime:
             self._open_bookies = open_known_reader
         return await self._lease(BOOKIES, BOOKIES, partial(self._open_bookies, self._world))
 
-    async def _lease(self, key: Hashable, name: str, make: Callable[[], AbstractAsyncContextManager[C]]) -> Lease[C]:
+    async def _lease(
+        self, key: Hashable, name: str, make: Callable[[], AbstractAsyncContextManager[C]]
+    ) -> LeasedClient[C]:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
@@ -157,7 +159,7 @@ class Runtime:
             if entry.leases == 0:
                 entry.unused.set()
             raise
-        return Lease(entry, entry.client)
+        return LeasedClient(entry, entry.client)
 
     @property
     def clients(self) -> int:

@@ -129,7 +129,7 @@ def why_not(ledger: StoredLedger, *, local: bool) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class BookieLedgers:
     """Ledgers that a task reads from bookies, and why others are not."""
 
     ledgers: tuple[StoredLedger, ...]
@@ -152,7 +152,7 @@ def choose(
     tail: int,
     read_via: ReadVia,
     local: bool,
-) -> Chosen:
+) -> BookieLedgers:
     """Choose the ledgers to read from bookies.
 
     A ledger that is not in `known` (offloaded, or deleted since) is left to the broker without a reason, and so is one
@@ -175,4 +175,4 @@ def choose(
             found.append(ledger)
         else:
             refused[reason] = None
-    return Chosen(tuple(found), tuple(refused))
+    return BookieLedgers(tuple(found), tuple(refused))

@@ -22,7 +22,7 @@ from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.planning.stored import StoredLedger, stored_ledgers
 from quire.spark.planning.tasks import TopicRange
-from quire.spark.runtime import Lease, credentials_of, runtime
+from quire.spark.runtime import LeasedClient, credentials_of, runtime
 from quire.wire.pulsar.entry_features import MARKER, TRANSACTION, UNREADABLE, EntryFeatures
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class BookieEntries:
         self._options = options
         self._ledgers = {ledger.ledger_id: ledger for ledger in work.stored}
         self._features = EntryFeatures()
-        self._lease: Lease[KnownReader] | None = None
+        self._lease: LeasedClient[KnownReader] | None = None
         self._ahead: _Fetch | None = None
         self._left: set[int] = set()
         """Ledgers that are left to the broker from now on."""

@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from quire.client.client import Reader, open_client
+from quire.client.client import open_client
 from quire.client.errors import ClientError
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
@@ -20,13 +20,12 @@ from quire.client.packing import pack
 from quire.metadata.ledger_metadata import Fragment
 from quire.spark.errors import DataLossError, SourceUnavailableError, SparkSourceError
 from quire.spark.planning.stored import StoredLedger
-from quire.spark.reading.scan import RangeScan
 from quire.world.real import real_world
 from tests.support.effort import effort
 from tests.support.small_cluster import SmallCluster, small_cluster
 from tests.support.waiting import wait_until
 from tests.unit.spark.layouts import ask, path_of, trim_before
-from tests.unit.spark.reading.via import Links, begin, gone, outcome, plan, read, values
+from tests.unit.spark.reading.via import Links, begin, gone, outcome, plan, read, record_readers, values
 
 WHOLE = "persistent://public/whole"
 STRIPED = "persistent://public/striped"
@@ -127,14 +126,7 @@ def test_messages_of_aborted_transactions_are_not_rows(cluster: SmallCluster, cl
 def test_no_reader_of_a_broker_is_opened_for_what_is_read_from_bookies(
     cluster: SmallCluster, client: pulsar.Client, links: Links, monkeypatch: pytest.MonkeyPatch
 ):
-    opened: list[MessageId] = []
-    original = RangeScan._open
-
-    async def recorded(scan: RangeScan, start: MessageId, window: int) -> Reader:
-        opened.append(start)
-        return await original(scan, start, window)
-
-    monkeypatch.setattr(RangeScan, "_open", recorded)
+    opened = record_readers(monkeypatch)
     topic = f"{STRIPED}/past"
     sent = publish(client, topic, 40)
     assert values(read(*plan(cluster.options, topic, "bookies"))) == sent

@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+import pytest
 import trio
 
+from quire.client.client import Reader
 from quire.client.errors import ClientError
+from quire.client.message_id import MessageId
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.errors import BookieUnavailableError, NoSuchEntryError
 from quire.ledger.reading import known
@@ -19,7 +22,7 @@ from quire.spark.planning.planner import Planner
 from quire.spark.planning.tasks import TopicRange
 from quire.spark.reading import bookie_entries
 from quire.spark.reading.columns import Columns
-from quire.spark.reading.scan import read_range
+from quire.spark.reading.scan import RangeScan, read_range
 from quire.world.doors import World
 
 Planned = tuple[Options, list[TopicRange]]
@@ -109,3 +112,16 @@ def gone(planned: Planned) -> bool:
         return False
 
     return runtime_module.runtime().call(read_first)
+
+
+def record_readers(monkeypatch: pytest.MonkeyPatch) -> list[MessageId]:
+    """Return a list that receives the start of each reader that is opened at a broker."""
+    opened: list[MessageId] = []
+    original = RangeScan._open
+
+    async def recorded(scan: RangeScan, start: MessageId, window: int) -> Reader:
+        opened.append(start)
+        return await original(scan, start, window)
+
+    monkeypatch.setattr(RangeScan, "_open", recorded)
+    return opened
