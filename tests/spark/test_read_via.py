@@ -20,22 +20,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
         yield made
 
 
-def test_batches_and_streams_have_the_rows_of_the_broker(spark: Any, cluster: SmallCluster, tmp_path: Path) -> None:
+def test_a_batch_has_the_rows_of_the_topic(spark: Any, cluster: SmallCluster) -> None:
     client = quiet_client(cluster.url)
-    sent = numbered(0, 180)
-    publish(client, "via", sent)
-    rows = {
-        via: spark.read.format("quire").options(**cluster.options, topic="via", readVia=via, minPartitions="2").load()
-        for via in ("broker", "bookies")
-    }
-    found = {via: [tuple(row) for row in frame.collect()] for via, frame in rows.items()}
-    assert found["bookies"] == found["broker"]
-    assert [row[1] for row in found["broker"]] == sent
-    options = {**cluster.options, "topic": "via", "subscription": "via", "startingOffsets": "earliest"}
+    publish(client, "batch", numbered(0, 180))
+    client.close()
+    frame = spark.read.format("quire").options(**cluster.options, topic="batch", readVia="bookies").load()
+    assert [row["value"] for row in frame.select("value").collect()] == numbered(0, 180)
+
+
+@pytest.mark.full
+def test_a_stream_has_the_rows_of_the_topic(spark: Any, cluster: SmallCluster, tmp_path: Path) -> None:
+    client = quiet_client(cluster.url)
+    publish(client, "stream", numbered(0, 180))
+    options = {**cluster.options, "topic": "stream", "subscription": "via", "startingOffsets": "earliest"}
     stream = Stream(spark, {**options, "readVia": "bookies"}, tmp_path)
     stream.drain()
-    assert stream.values() == sent
+    publish(client, "stream", numbered(180, 200))
+    stream.drain()
     client.close()
+    assert stream.values() == numbered(0, 200)
+    assert len(stream.batches) == 2
 
 
 def test_a_standalone_server_has_no_bookie_to_read_from(

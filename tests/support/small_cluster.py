@@ -121,7 +121,6 @@ class SmallCluster:
                 "bookiePort": 0,
                 "allowEphemeralPorts": True,
                 "allowLoopback": True,
-                "gcWaitTime": 300,
                 "listeningInterface": "lo",
                 "journalDirectories": (str(folder / "journal"),),
                 "ledgerDirectories": (str(folder / "ledgers"),),

@@ -25,7 +25,7 @@ from tests.support.effort import effort
 from tests.support.small_cluster import SmallCluster, small_cluster
 from tests.support.waiting import wait_until
 from tests.unit.spark.layouts import ask, path_of, trim_before
-from tests.unit.spark.reading.via import Links, begin, gone, outcome, plan, read, record_readers, values
+from tests.unit.spark.reading.via import Links, begin, forget_entries, outcome, plan, read, record_readers, values
 
 WHOLE = "persistent://public/whole"
 STRIPED = "persistent://public/striped"
@@ -160,14 +160,14 @@ def test_a_ledger_that_is_rolled_between_plan_and_read_is_read(
 
 
 def test_a_ledger_that_is_deleted_between_plan_and_read_is_data_loss(
-    cluster: SmallCluster, client: pulsar.Client, links: Links
+    cluster: SmallCluster, client: pulsar.Client, links: Links, monkeypatch: pytest.MonkeyPatch
 ):
     topic = f"{WHOLE}/deleted"
     sent = publish(client, topic, 40)
     planned = {via: plan(cluster.options, topic, via) for via in VIAS}
     kept = planned["broker"][1][0].ranges[2].ledger_id
     trim_before(cluster, topic, kept)
-    wait_until(lambda: gone(planned["bookies"]))
+    forget_entries(monkeypatch)
     for via in VIAS:
         options, tasks = planned[via]
         with pytest.raises(DataLossError, match="are gone"):
@@ -176,13 +176,13 @@ def test_a_ledger_that_is_deleted_between_plan_and_read_is_data_loss(
 
 
 def test_a_topic_that_is_deleted_between_plan_and_read_is_an_error(
-    cluster: SmallCluster, client: pulsar.Client, links: Links
+    cluster: SmallCluster, client: pulsar.Client, links: Links, monkeypatch: pytest.MonkeyPatch
 ):
     topic = f"{WHOLE}/deleted-topic"
     publish(client, topic, 20)
     planned = {via: plan(cluster.options, topic, via) for via in VIAS}
     ask(cluster, "DELETE", f"{path_of(topic)}?force=true")
-    wait_until(lambda: gone(planned["bookies"]))
+    forget_entries(monkeypatch)
     for via in VIAS:
         with pytest.raises((DataLossError, SparkSourceError, ClientError)):
             read(*planned[via])

@@ -97,21 +97,14 @@ def values(rows: Rows) -> list[bytes]:
     return [row["value"] for task in rows for row in task]
 
 
-def gone(planned: Planned) -> bool:
-    """Return whether the first ledger of a plan is no longer on its bookies."""
-    ledger = planned[1][0].stored[0]
+def forget_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all bookies deny all entries, as after the collection of deleted ledgers."""
 
-    async def read_first() -> bool:
-        lease = await runtime_module.runtime().lease_bookies()
-        try:
-            await lease.client.read(ledger.ledger_id, ledger.metadata, 0, 0, 1)
-        except NoSuchEntryError:
-            return True
-        finally:
-            lease.release()
-        return False
+    async def denied(_reader: object, ledger_id: int, _metadata: object, first: int, _last: int, _size: int) -> None:
+        await trio.lowlevel.checkpoint()
+        raise NoSuchEntryError(f"entry {ledger_id}:{first} cannot be read: planted")
 
-    return runtime_module.runtime().call(read_first)
+    monkeypatch.setattr(known.KnownReader, "read", denied)
 
 
 def record_readers(monkeypatch: pytest.MonkeyPatch) -> list[MessageId]:
