@@ -76,8 +76,9 @@ def test_the_latencies_of_both_agree_within_a_tenth(server: StandaloneProcess, t
 
     - Both measure in the same seconds. A JVM takes seconds of CPU to start. If both programs are started together,
       `quire perf` is there first, and its first seconds, some 15 % of its messages, meet the start of the JVM. This
-      moves the 95 %, and hardly the median: by -7 to 25 % in single rounds, against -4 to -1 % in this way. So `quire perf` starts when
-      pulsar-perf has its producer, both discard WARM_S (the JVM compiles in them), and `quire perf` ends first.
+      moves the 95 %, and hardly the median: by -7 to 25 % in single rounds, against -4 to -1 % in this way. So
+      `quire perf` starts when pulsar-perf has its producer, both discard WARM_S (the JVM compiles in them), and
+      `quire perf` ends first.
     - The rates differ by 1 %. Two loads of one rate keep the distance in time that they start with for the whole
       round. If it is shorter than a sync of the journal, one of them always waits for the sync of the other. With 199
       and 201 a second every distance comes twice a second, for both alike.

@@ -1,8 +1,8 @@
 """Values of Protocol Buffers, as JSON. Pure.
 
     PROTOBUF_NATIVE    the schema has the descriptors of all files, so each field has its name and type
-    PROTOBUF           the property __PARSING_INFO__ has number, name and type of the outer fields only: an enum is shown
-                       by its number, and an inner message by the numbers of its fields
+    PROTOBUF           the property __PARSING_INFO__ has number, name and type of the outer fields only: an enum is
+                       shown by its number, and an inner message by the numbers of its fields
 
     {"number": 7, "state": "PAID", "unknown 9": "text"}
 

@@ -1,4 +1,4 @@
-"""Bundles of brokers that did not answer: numbers of their topics are not known, which is not the same as zero. Pure."""
+"""Bundles of brokers that did not answer: the numbers of their topics are not known, and are not zero. Pure."""
 
 from __future__ import annotations
 
