@@ -19,10 +19,10 @@ from tests.support.credentials import token
 from tests.support.server import StandaloneProcess, standalone
 from tests.support.waiting import wait_until
 
-ROUNDS = 9
-WARM_S = 4
+ROUNDS = 7
+WARM_S = 3
 """Seconds of a round whose messages are not counted."""
-SECONDS = 14
+SECONDS = 10
 """Seconds for which pulsar-perf sends in a round."""
 RATES = (199, 201)
 """Messages per second of pulsar-perf and of `quire perf`."""

@@ -22,13 +22,14 @@ import trio
 from starlette.responses import Response
 
 from broker.admin.backup.entries import check_being_restored, entry_count
+from broker.admin.backup.restorations import restorations_of
 from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.positions.every import on_topic
 from broker.admin.properties import ELSEWHERE, check_size
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
-from broker.errors import MetadataRefusedError, ServiceNotReadyError, TopicExistsError, translated
+from broker.errors import BrokerError, MetadataRefusedError, ServiceNotReadyError, TopicExistsError, translated
 from broker.topics.quotas.backlog import quotas_of, size_of
 from broker.topics.quotas.quota import is_too_large
 from broker.topics.system_names import is_system_cursor, is_system_topic
@@ -86,6 +87,7 @@ async def begin(call: AdminCall) -> Response:
         topic.used_at = trio.current_time()
         stored = dict(topic.ledger.properties)
         check_same(stored.get(RESTORING, ""), backup, name)
+        await restorations_of(call).note(name, backup)
         if with_properties(stored) != stored:  # a partition was made without them
             await _change_properties(topic, with_properties)
         return entry_count(topic)
@@ -101,6 +103,9 @@ async def _make(call: AdminCall, name: TopicName, properties: dict[str, str]) ->
             raise TopicExistsError(f"{name.full} exists, and is partitioned")
         await call.administration.check_new_topic(name)
         with translated(name.full):
+            if await call.administration.metadata.get(path) is not None:
+                return  # begun before, or it exists: the caller looks
+            await restorations_of(call).note(name, properties[RESTORING])
             try:
                 await call.administration.metadata.create(path, new_list(tuple(properties.items())), make_parents=True)
             except NodeExistsError:
@@ -123,14 +128,19 @@ async def _begin_partitioned(call: AdminCall, name: TopicName, count: int, prope
         raise PreconditionError(f"{name.full} is the name of a partition")
     if await call.administration.partitioned.find(name) is None:
         log_value = new_list(((RESTORING, properties[RESTORING]),))
+        await restorations_of(call).note(name, properties[RESTORING])
         try:
             await call.administration.create_partitioned_topic(name, count, properties, log_value)
             return
-        except TopicExistsError:
+        except BrokerError as error:
             if await call.administration.partitioned.find(name) is None:
+                await restorations_of(call).forget(name)
+                raise
+            if not isinstance(error, TopicExistsError):
                 raise
     found = await call.administration.partitioned.find(name)
     check_same(restored_from(() if found is None else found.properties), properties[RESTORING], name)
+    await restorations_of(call).note(name, properties[RESTORING])
     if found is not None and found.partitions != count:
         raise TopicExistsError(f"{name.full} has {found.partitions} partitions, not {count}")
 
@@ -141,6 +151,7 @@ async def end(call: AdminCall) -> None:
     if await call.administration.partitions(name):
         if changes:
             await call.administration.partitioned.update_properties(name, _without)
+            await restorations_of(call).forget(name)
         return
 
     async def work(topic: Topic) -> None:
@@ -154,6 +165,8 @@ async def end(call: AdminCall) -> None:
             topic.reload()  # what is recovered from entries at loading had none to read
 
     await on_topic(call, work)
+    if changes and name.partition < 0:
+        await restorations_of(call).forget(name)
 
 
 def check_backlog(topic: Topic) -> None:
