@@ -5,7 +5,9 @@ GET      {topic}/quireBackup         {"entries":9,"last":"3:8","terminated":fals
 PUT      {topic}/quireBackup         body: {"backup":id,"properties":{}}; {"entries":0}; begin, or continue what was
                                      interrupted; 409 the topic exists; 412 it may not be made
 POST     {topic}/quireBackup         body: {"entries":9}; 204; the topic is whole; 409 it has not so many entries, 412
-                                     its backlog is above a quota. With "check":true nothing is changed
+                                     its backlog is above a quota of size, or older than the message TTL or a quota of
+                                     age; with "expire":true the age is not checked. With "check":true nothing is
+                                     changed
 
 `PUT` with `partitions` makes a partitioned topic with all its partitions; that of a partition is for one of these. A
 topic is created in one write with the property that says from which backup it is being restored. So a restoration that
@@ -31,9 +33,11 @@ from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
 from broker.errors import BrokerError, MetadataRefusedError, ServiceNotReadyError, TopicExistsError, translated
 from broker.topics.quotas.backlog import quotas_of, size_of
+from broker.topics.quotas.checks import older_than
 from broker.topics.quotas.quota import is_too_large
 from broker.topics.system_names import is_system_cursor, is_system_topic
 from broker.topics.topic import Topic
+from broker.topics.topic_policies.catalog import MESSAGE_TTL
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import RESTORING, restored_from
 from managed_ledger.ledger_list import new_list
@@ -46,7 +50,7 @@ from quire.wire.pulsar.names import TopicName
 _BEGIN: Final = Record(
     {"backup": Text(1), "properties": PROPERTIES, "partitions": Whole(1, INT32_MAX)}, needed=("backup",)
 )
-_END: Final = Record({"entries": Whole(0, INT64_MAX), "check": Truth()})
+_END: Final = Record({"entries": Whole(0, INT64_MAX), "check": Truth(), "expire": Truth()})
 
 
 async def get(call: AdminCall) -> Response:
@@ -160,6 +164,8 @@ async def end(call: AdminCall) -> None:
         if (count := entry_count(topic)) != given.get("entries", count):
             raise TopicExistsError(f"{topic.name.full} has {count} entries, not {given['entries']}: restore it again")
         check_backlog(topic)
+        if not given.get("expire", False):
+            await check_age(topic)
         if changes:
             await _change_properties(topic, _without)
             topic.reload()  # what is recovered from entries at loading had none to read
@@ -178,6 +184,27 @@ def check_backlog(topic: Topic) -> None:
             f"{topic.name.full} has a backlog of {size_of(topic)} bytes, and its quota is {quota.limit_bytes}: raise "
             "the quota, then restore it again"
         )
+
+
+async def check_age(topic: Topic) -> None:
+    """Raise MetadataRefusedError if the oldest messages of a topic would be given up, or its producers refused, at
+    once because of their age: publish times are those of the backup."""
+    held = topic.policies
+    if held is None or is_system_topic(topic.name):
+        return
+    limits = {"message TTL": held.value(MESSAGE_TTL)}
+    if topic.context.options.quota_precise_age:  # the other quota counts from the end of a ledger, which is new
+        limits["backlog quota of age"] = quotas_of(topic).age.limit_s
+    for what, limit_s in limits.items():
+        try:
+            found = await older_than(topic, limit_s) if limit_s > 0 else None
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+        if found is not None:
+            raise MetadataRefusedError(
+                f"{topic.name.full} has messages in its backlog, up to {found}, that are older than its {what} of "
+                f"{limit_s} seconds: raise it, or restore it again with --expire, with which it holds for them"
+            )
 
 
 async def _change_properties(topic: Topic, change: Callable[[dict[str, str]], dict[str, str]]) -> None:

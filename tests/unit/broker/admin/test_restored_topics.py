@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from broker.admin.properties import BYTES_MAX
+from quire.wire.pulsar.names import TopicName
 from tests.support.pulsar_frames import entry, metadata
 from tests.support.waiting import until
 from tests.unit.broker.peers import in_broker
@@ -201,6 +202,36 @@ async def test_a_backlog_above_its_quota_is_not_opened_to_clients() -> None:
         assert (await rest.get(f"{BASE}/a/quireBackup"))["restoring"] == ""
 
 
+@pytest.mark.parametrize("policy", ["messageTTL", "backlogQuota"])
+async def test_messages_that_would_be_given_up_for_their_age_are_opened_to_clients_only_if_asked_for(
+    policy: str,
+) -> None:
+    async with in_broker(quota_precise_age=True, **KEPT) as room, rest_of(room, cluster=True) as rest:
+        namespace = "/admin/v2/namespaces/public/default"
+        assert await rest.status("PUT", namespace, json={}) in (204, 409)
+        limit: Any = 900 if policy == "messageTTL" else {"limitTime": 900, "policy": "consumer_backlog_eviction"}
+        query = "" if policy == "messageTTL" else "?backlogQuotaType=message_age"
+        assert await rest.status("POST", f"{namespace}/{policy}{query}", json=limit) == 204
+        now_ms = room.broker.context.world.clock.wall_ms()
+        published = [entry(publish_time=now_ms - ago_s * 1000) for ago_s in (2000, 1000, 100)]
+        for name, place in (("old", 1), ("new", 2)):
+            assert await rest.status("PUT", f"{BASE}/{name}/quireBackup", **begin()) == 200
+            path = f"{BASE}/{name}/quireEntries?expected=0"
+            assert await rest.status("POST", path, content=body(*published)) == 200
+            path = f"{BASE}/{name}/subscription/s/quireState"
+            assert await rest.status("PUT", path, json={"acknowledged": place}) == 204
+        assert await rest.status("POST", f"{BASE}/new/quireBackup", json={"entries": 3}) == 204
+        for check in (True, False):
+            reason = await rest.refused("POST", f"{BASE}/old/quireBackup", 412, json={"entries": 3, "check": check})
+            assert "of 900 seconds: raise it, or" in reason
+        await trio.sleep(400)  # rounds of both checks let go nothing before it is whole
+        assert room.broker.topics.find(NAME).subscriptions["s"].cursor.backlog() == 2
+        assert await rest.status("POST", f"{BASE}/old/quireBackup", json={"entries": 3, "expire": True}) == 204
+        assert (await rest.get(f"{BASE}/old/quireBackup"))["restoring"] == ""
+
+
+KEPT: dict[str, Any] = {"keep_alive_interval_s": 100, "idle_unload_s": 0}
+NAME = TopicName.parse("persistent://public/default/old")
 LIMITS: dict[str, Any] = {"keep_alive_interval_s": 10**6, "inactive_check_interval_s": 60, "idle_unload_s": 100}
 
 
