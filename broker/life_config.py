@@ -241,8 +241,8 @@ class LifeOptions(NeighbourOptions):
         minimum=0,
         doc="Seconds after the last request of a restoration (`quire admin restore topic`) that was not completed, "
         "after which its topic is deleted with what was restored. For a topic that is loaded after a start of its "
-        "broker they begin anew; for one that is not loaded they are 1200 at least. 0: it stays until it is completed or "
-        "deleted.",
+        "broker they begin anew; for one that is not loaded they are 1200 at least. 0: it stays until it is completed "
+        "or deleted.",
     )
     tombstone_s: int = conf_key(
         "quireDeletedTopicTombstoneSeconds",
