@@ -35,7 +35,7 @@ SWEEP_S: Final = 600.0
 """Seconds between two looks at the list."""
 
 
-class Owners(Protocol):
+class TopicPlaces(Protocol):
     """Part of the ownership used here."""
 
     async def lookup(self, name: TopicName, *, authoritative: bool) -> Connect | Redirect: ...
@@ -55,7 +55,7 @@ class AbandonedRestorations:
     def __init__(
         self,
         topics: Topics,
-        owners: Owners,
+        owners: TopicPlaces,
         restorations: Restorations,
         policies: TopicPolicies,
         options: BrokerOptions,
