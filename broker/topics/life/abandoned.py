@@ -78,7 +78,7 @@ class AbandonedRestorations:
         self._wall_ms = wall_ms
         self._delete_partitioned = delete_partitioned
         self._others = others
-        self._swept_at = float("-inf")
+        self._swept_at = trio.current_time()
 
     def is_abandoned(self, topic: Topic) -> bool:
         """Return whether the restoration of a loaded topic was given up."""

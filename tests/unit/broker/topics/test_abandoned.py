@@ -85,6 +85,9 @@ async def test_the_leader_has_a_topic_taken_that_no_broker_has(found: Any, said:
     parts = Parts(found)
     checks = parts.checks()
     await checks.sweep()
+    assert parts.said == [], "not at the start"
+    await trio.sleep(SWEEP_S)
+    await checks.sweep()
     assert parts.said == said
     await checks.sweep()
     assert parts.said == said, "not again at once"
