@@ -49,6 +49,9 @@ class FakeTopic:
     def partitions(self, topics: Sequence[str]) -> list[int]:
         return [self.count] * len(topics)
 
+    def schema_version(self, target: str) -> bytes:
+        return b"\0" * 7 + b"\3"
+
     def last_id(self, target: str) -> int:
         self.calls.append("open")
         return self.stored[target][-1].highest_id if self.stored.get(target) else -1

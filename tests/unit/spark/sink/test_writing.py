@@ -48,6 +48,10 @@ class FakeDoor:
     def last_id(self, target: str) -> int:
         raise AssertionError("only exactlyOnce needs it")
 
+    def schema_version(self, target: str) -> bytes:
+        self.calls.append("schema_version")
+        return b"\0" * 7 + b"\3"
+
     def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
         self.calls.append("send")
         if self.failure is not None:
