@@ -321,7 +321,16 @@ def _topics(given: Given) -> tuple[tuple[str, ...], TopicsPattern | None]:
     named = [name for name in _ONE_OF if name in given]
     if len(named) != 1:
         what = "none is given" if not named else f"{' and '.join(named)} are given"
-        raise OptionError(named[0] if named else "topic", None, f"give exactly one of {', '.join(_ONE_OF)}; {what}")
+        more = (
+            ""
+            if named
+            else (
+                ". For a table of the catalog give the options in the query, because Spark passes those of CREATE TABLE to"
+                " no read: SELECT ... FROM t WITH (topic='x'), or spark.read.options(...).table('t')"
+            )
+        )
+        remedy = f"give exactly one of {', '.join(_ONE_OF)}; {what}{more}"
+        raise OptionError(named[0] if named else "topic", None, remedy)
     name = named[0]
     try:
         if name == "topicsPattern":

@@ -209,7 +209,9 @@ def test_the_source_declares_the_type_and_its_readers_travel_with_the_schema(clu
     reader = made.reader(schema=schema)
     assert isinstance(reader, QuireReader)
     copy = pickle.loads(pickle.dumps(reader))
-    assert copy._decoding == Decoding(ReadSchema(0, ValueSchema.from_wire(record("a"))), ("value", "__decodeError"), "fail")
+    assert copy._decoding == Decoding(
+        ReadSchema(0, ValueSchema.from_wire(record("a"))), ("value", "__decodeError"), "fail"
+    )
     stream = QuireDataSource({**options, "subscription": "s"}).streamReader(schema=schema)
     assert isinstance(stream, QuireStreamReader)
     wrong = StructType([StructField("value", StringType())])
@@ -217,7 +219,11 @@ def test_the_source_declares_the_type_and_its_readers_travel_with_the_schema(clu
     refused = QuireDataSource({**options, "subscription": "s"}).streamReader(schema=wrong)
     assert isinstance(refused, RefusedStreamReader)
     refuses(SchemaError, refused.initialOffset, "declared as string")
-    for name, why in (("__decodeError", "it is BINARY or STRING"), ("__entry", "has type BIGINT"), ("x", "no such column")):
+    for name, why in (
+        ("__decodeError", "it is BINARY or STRING"),
+        ("__entry", "has type BIGINT"),
+        ("x", "no such column"),
+    ):
         bad: Any = StructType([StructField(name, LongType() if name != "__entry" else StringType())])
         refuses(OptionError, lambda bad=bad: made.reader(schema=bad), why)
 

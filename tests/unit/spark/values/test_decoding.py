@@ -31,7 +31,11 @@ def schema(kind: str, definition: Any = None) -> ValueSchema:
 
 
 def record(*fields: Any, name: str = "R") -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [dict(zip(("name", "type", "default"), each, strict=False)) for each in fields],
+    }
 
 
 def avro(definition: Any, value: Any) -> bytes:
@@ -248,7 +252,11 @@ def test_a_definition_that_nests_without_end_or_is_no_json_is_refused() -> None:
     refuses(SchemaError, lambda: shape_of(ValueSchema(int(pb.Schema.Avro), b"{")), "not JSON")
     refuses(SchemaError, lambda: shape_of(schema("Protobuf")), "type Protobuf are not decoded here")
     refuses(SchemaError, lambda: pairs("INLINE", key="KEY_VALUE"), "is no type of a part")
-    refuses(SchemaError, lambda: ValueSchema.from_wire(pb.Schema(name="", type=pb.Schema.KeyValue, schema_data=b"\0")), "invalid")
+    refuses(
+        SchemaError,
+        lambda: ValueSchema.from_wire(pb.Schema(name="", type=pb.Schema.KeyValue, schema_data=b"\0")),
+        "invalid",
+    )
 
 
 class Order(Record):  # type: ignore[misc]
