@@ -210,7 +210,8 @@ class _Packer:
                 event = self._event(row)
                 metadata = b"%b%b\x18%b%b%b%b%b" % (
                     self._pairs(row, b"\x0a"), key_field, length, b"\x28" + encode_varint(event) if event else b"",
-                    b"\x30\x01" if encoded else b"", self._ordering(row, b"\x3a"), b"\x48\x01" if value is None else b"",
+                    b"\x30\x01" if encoded else b"", self._ordering(row, b"\x3a"),
+                    b"\x48\x01" if value is None else b"",
                 )  # fmt: skip
             added = 4 + len(metadata) + (len(value) if value else 0)
             if number > begin and (size + added > bytes_max or number - begin >= messages_max):

@@ -80,7 +80,7 @@ class Options:
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
     tls: TlsOptions = field(default_factory=TlsOptions)
-    authentication: Authentication = Authentication()
+    authentication: Authentication = field(default_factory=Authentication)
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None
@@ -101,7 +101,7 @@ class Options:
     subscription: str = ""
     """Name of the subscription that retains the data; "": there is none."""
     columns: tuple[str, ...] = COLUMN_NAMES
-    decoding: DecodeOptions = DecodeOptions()
+    decoding: DecodeOptions = field(default_factory=DecodeOptions)
     poll_timeout_ms: int = 120_000
     operation_timeout_ms: int = 60_000
     chunked_message_hold: int = 1000
@@ -314,6 +314,10 @@ def _tls(given: Given) -> TlsOptions:
 # Topics
 
 
+IN_A_CATALOG = (
+    ". For a table of the catalog give the options in the query, because Spark passes those of CREATE TABLE to no"
+    " read: SELECT ... FROM t WITH (topic='x'), or spark.read.options(...).table('t')"
+)
 _ONE_OF = ("topic", "topics", "topicsPattern")
 
 
@@ -321,14 +325,7 @@ def _topics(given: Given) -> tuple[tuple[str, ...], TopicsPattern | None]:
     named = [name for name in _ONE_OF if name in given]
     if len(named) != 1:
         what = "none is given" if not named else f"{' and '.join(named)} are given"
-        more = (
-            ""
-            if named
-            else (
-                ". For a table of the catalog give the options in the query, because Spark passes those of CREATE TABLE to"
-                " no read: SELECT ... FROM t WITH (topic='x'), or spark.read.options(...).table('t')"
-            )
-        )
+        more = "" if named else IN_A_CATALOG
         remedy = f"give exactly one of {', '.join(_ONE_OF)}; {what}{more}"
         raise OptionError(named[0] if named else "topic", None, remedy)
     name = named[0]

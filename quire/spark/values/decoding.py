@@ -78,6 +78,7 @@ class ValueSchema:
 
 
 _SPELT = {"KEY_VALUE": "KeyValue", "LOCAL_DATE": "LocalDate", "LOCAL_TIME": "LocalTime"}
+_KINDS = frozenset(pb.Schema.Type.keys())
 _SPELT |= {"LOCAL_DATE_TIME": "LocalDateTime", "PROTOBUF_NATIVE": "ProtobufNative"}
 
 
@@ -86,7 +87,7 @@ def _kind_of(name: str) -> int:
     if name in ("BYTES", "NONE"):
         return int(pb.Schema.Type.Value("None"))
     spelt = _SPELT.get(name, name.capitalize())
-    if spelt == "KeyValue" or spelt not in pb.Schema.Type.keys():
+    if spelt == "KeyValue" or spelt not in _KINDS:
         raise SchemaError(f"{name[:40]!r} is no type of a part of a pair")
     return int(pb.Schema.Type.Value(spelt))
 

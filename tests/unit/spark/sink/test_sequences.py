@@ -179,7 +179,7 @@ def test_rows_of_another_ordering_key_or_time_of_delivery_are_other_rows():
 def test_rows_are_sorted_by_ordering_key_and_time_of_delivery_too():
     columns = SinkColumns(value=0, ordering_key=1, deliver_at=2)
     names = ["value", "__orderingKey", "__deliverAt"]
-    made = [[b"a", b"o", 2], [b"a", b"o", 1], [b"a", None, None], [b"a", b"p", 0]]
+    made: list[list[object]] = [[b"a", b"o", 2], [b"a", b"o", 1], [b"a", None, None], [b"a", b"p", 0]]
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
         arrays = [pa.array([made[at][column] for at in order]) for column in range(3)]
         (found,) = sorted_rows([pa.RecordBatch.from_arrays(arrays, names)], columns)

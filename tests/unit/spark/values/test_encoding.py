@@ -73,7 +73,7 @@ def column(data_type: Any, *values: object) -> pa.Array:
 
 def back(encoding: Encoding, payloads: list[bytes | None]) -> list[Any]:
     read = ValueSchema.from_wire(encoding.schema())
-    found = ValueDecoder(read, {}.get).decode(payloads, [None] * len(payloads), [None] * len(payloads))
+    found = ValueDecoder(read, lambda _: None).decode(payloads, [None] * len(payloads), [None] * len(payloads))
     assert found.problems == {}
     rows: list[Any] = found.values.to_pylist()
     return rows
