@@ -18,7 +18,7 @@ from quire.spark.options.boundaries import boundaries
 from quire.spark.options.reading import (
     ONLY_DECODED,
     TRIGGER_DELAY_MS,
-    Authentication,
+    CredentialOptions,
     DecodeOptions,
     authentication,
     decode_options,
@@ -80,7 +80,7 @@ class Options:
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
     tls: TlsOptions = field(default_factory=TlsOptions)
-    authentication: Authentication = field(default_factory=Authentication)
+    authentication: CredentialOptions = field(default_factory=CredentialOptions)
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None

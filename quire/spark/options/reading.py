@@ -42,8 +42,8 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
-class Authentication:
-    """Where the credentials of a query are; at most one of them is given."""
+class CredentialOptions:
+    """Credentials of a query, or the paths of files that have them; at most one is given."""
 
     token_file: str = ""
     """Path of a file with a token."""
@@ -57,7 +57,7 @@ class Authentication:
 _AUTHENTICATION = ("authTokenFile", "authPasswordFile", "authToken", "authPassword")
 
 
-def authentication(given: Given) -> Authentication:
+def authentication(given: Given) -> CredentialOptions:
     """Return the credentials. Raises OptionError, without any of them."""
     named = [name for name in _AUTHENTICATION if name in given]
     if len(named) > 1:
@@ -68,7 +68,7 @@ def authentication(given: Given) -> Authentication:
     for name in named:
         if not given.text(name):
             raise OptionError(name, None, "it is empty")
-    return Authentication(
+    return CredentialOptions(
         given.text("authTokenFile"),
         given.text("authPasswordFile"),
         Secret(given.text("authToken")),
@@ -78,7 +78,7 @@ def authentication(given: Given) -> Authentication:
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How values are decoded."""
+    """Decoding of values."""
 
     by_schema: bool = False
     version: int | None = None

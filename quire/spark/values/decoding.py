@@ -23,7 +23,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 
 from quire.spark.errors import SchemaError
-from quire.spark.values.shapes import Shape, parsed_definition, shape_of_avro, without_logical_types
+from quire.spark.values.shapes import ValueShape, parsed_definition, shape_of_avro, without_logical_types
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.schema_values import ENCODING_PROPERTY, NUMBERS, SEPARATED, pair, taken
 
@@ -50,9 +50,9 @@ class ValueSchema:
     """Type, as pb.Schema has it."""
     data: bytes = b""
     separated: bool | None = None
-    """Of pairs: whether the key is the message's; None: no pair."""
+    """True: the key of a pair is the message's, False: it is in the payload, None: the values are no pairs."""
     parts: tuple[ValueSchema, ...] = ()
-    """Of pairs: the schemas of keys and of values."""
+    """Schemas of the keys and of the values of pairs; empty: the values are no pairs."""
 
     @property
     def name(self) -> str:
@@ -99,11 +99,11 @@ _MS, _NTZ = pa.timestamp("ms", "UTC"), pa.timestamp("us")
 _K = pb.Schema
 
 
-def _plain(ddl: str, arrow: pa.DataType, stored: pa.DataType | None = None) -> Shape:
-    return Shape(ddl, arrow, stored or arrow)
+def _plain(ddl: str, arrow: pa.DataType, stored: pa.DataType | None = None) -> ValueShape:
+    return ValueShape(ddl, arrow, stored or arrow)
 
 
-_PRIMITIVES: dict[int, Shape] = {
+_PRIMITIVES: dict[int, ValueShape] = {
     int(_K.Type.Value("None")): _plain("BINARY", pa.binary()),
     int(_K.String): _plain("STRING", pa.string()),
     int(_K.Bool): _plain("BOOLEAN", pa.bool_()),
@@ -174,11 +174,11 @@ _DECODERS: dict[int, Callable[[bytes], Any]] = {
 # All types
 
 
-def shape_of(schema: ValueSchema) -> Shape:
+def shape_of(schema: ValueSchema) -> ValueShape:
     """Return the type of a schema's values. Raises SchemaError: they have no column."""
     if schema.parts:
         key, value = (shape_of(part) for part in schema.parts)
-        return Shape(
+        return ValueShape(
             f"STRUCT<`key`: {key.ddl}, `value`: {value.ddl}>",
             pa.struct([("key", key.arrow), ("value", value.arrow)]),
             pa.struct([("key", key.stored), ("value", value.stored)]),
@@ -212,7 +212,7 @@ def decoder(read: ValueSchema, written: ValueSchema) -> Decode:
     return found
 
 
-def _json(shape: Shape) -> Decode:
+def _json(shape: ValueShape) -> Decode:
     convert = shape.from_json
 
     def decode(data: bytes) -> Any:

@@ -52,7 +52,7 @@ FromJson = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ValueShape:
     """Type of a value in the notations that reading it needs."""
 
     ddl: str
@@ -72,7 +72,7 @@ class Shape:
         return made if self.stored.equals(self.arrow) else made.cast(self.arrow)
 
 
-def shape_of_avro(definition: Any) -> Shape:
+def shape_of_avro(definition: Any) -> ValueShape:
     """Return the shape of a parsed definition. Raises SchemaError."""
     return _Builder().shape(definition, "", 0)
 
@@ -113,10 +113,10 @@ class _Builder:
     """Walk through one definition; knows the names defined so far."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Shape] = {}
+        self._named: dict[str, ValueShape] = {}
         self._open: set[str] = set()
 
-    def shape(self, schema: Any, space: str, depth: int) -> Shape:
+    def shape(self, schema: Any, space: str, depth: int) -> ValueShape:
         if depth > DEPTH_MAX:
             raise SchemaError(f"the definition is deeper than {DEPTH_MAX}")
         if isinstance(schema, list):
@@ -136,10 +136,10 @@ class _Builder:
             return self._map(schema, space, depth)
         return self._logical(kind, schema, 1) or self._primitive_or_name(kind, space)
 
-    def _primitive_or_name(self, kind: str, space: str) -> Shape:
+    def _primitive_or_name(self, kind: str, space: str) -> ValueShape:
         if kind in _PRIMITIVES:
             ddl, arrow, least = _PRIMITIVES[kind]
-            return Shape(ddl, arrow, arrow, least, _JSON[kind])
+            return ValueShape(ddl, arrow, arrow, least, _JSON[kind])
         name = _full(kind, space)
         for each in (name, kind):
             if each in self._open:
@@ -148,27 +148,27 @@ class _Builder:
                 return self._named[each]
         raise SchemaError(f"{kind[:100]!r} is no type")
 
-    def _logical(self, kind: str, schema: Mapping[str, Any], least: int) -> Shape | None:
+    def _logical(self, kind: str, schema: Mapping[str, Any], least: int) -> ValueShape | None:
         logical = schema.get("logicalType")
         if logical == "decimal" and kind in ("bytes", "fixed"):
             digits, scale = schema.get("precision"), schema.get("scale", 0)
             if type(digits) is not int or type(scale) is not int or not 0 <= scale <= digits <= DECIMAL_DIGITS_MAX:
                 raise SchemaError(f"a decimal of {digits} digits, {scale} of them behind the point: Spark has 38")
             arrow = pa.decimal128(digits, scale)
-            return Shape(f"DECIMAL({digits},{scale})", arrow, arrow, least, _decimal(scale))
+            return ValueShape(f"DECIMAL({digits},{scale})", arrow, arrow, least, _decimal(scale))
         found = _LOGICAL.get((kind, str(logical)))
-        return None if found is None else Shape(*found, least, _JSON[kind])
+        return None if found is None else ValueShape(*found, least, _JSON[kind])
 
-    def _define(self, kind: str, schema: Mapping[str, Any], space: str, depth: int) -> Shape:
+    def _define(self, kind: str, schema: Mapping[str, Any], space: str, depth: int) -> ValueShape:
         try:
             given = str(schema["name"])
             space = given.rpartition(".")[0] if "." in given else str(schema.get("namespace", space))
             name = _full(given, space)
             if kind == "enum":
-                found = Shape("STRING", pa.string(), pa.string(), 1, _symbol(frozenset(schema["symbols"])))
+                found = ValueShape("STRING", pa.string(), pa.string(), 1, _symbol(frozenset(schema["symbols"])))
             elif kind == "fixed":
                 size = int(schema["size"])
-                found = self._logical("fixed", schema, size) or Shape(
+                found = self._logical("fixed", schema, size) or ValueShape(
                     "BINARY", pa.binary(), pa.binary(), size, _JSON["bytes"]
                 )
             else:
@@ -182,13 +182,13 @@ class _Builder:
         self._named[name] = found
         return found
 
-    def _record(self, fields: Any, space: str, depth: int) -> Shape:
+    def _record(self, fields: Any, space: str, depth: int) -> ValueShape:
         if not fields:
             raise SchemaError("a record without fields, which Spark has no column for")
         shapes = {str(each["name"]): self.shape(each["type"], space, depth + 1) for each in fields}
         if len({name.lower() for name in shapes}) < len(fields):
             raise SchemaError(f"fields whose names differ in case only, or not at all: {', '.join(shapes)}")
-        return Shape(
+        return ValueShape(
             "STRUCT<" + ", ".join(f"{_quoted(name)}: {each.ddl}" for name, each in shapes.items()) + ">",
             pa.struct([pa.field(name, each.arrow) for name, each in shapes.items()]),
             pa.struct([pa.field(name, each.stored) for name, each in shapes.items()]),
@@ -196,15 +196,15 @@ class _Builder:
             _record_from_json({name: each.from_json for name, each in shapes.items()}),
         )
 
-    def _array(self, schema: Mapping[str, Any], space: str, depth: int) -> Shape:
+    def _array(self, schema: Mapping[str, Any], space: str, depth: int) -> ValueShape:
         item = self._item(schema.get("items"), "an array", space, depth)
 
         def from_json(value: Any) -> Any:
             return [None if each is None else item.from_json(each) for each in _checked(value, list)]
 
-        return Shape(f"ARRAY<{item.ddl}>", pa.list_(item.arrow), pa.list_(item.stored), 1, from_json)
+        return ValueShape(f"ARRAY<{item.ddl}>", pa.list_(item.arrow), pa.list_(item.stored), 1, from_json)
 
-    def _map(self, schema: Mapping[str, Any], space: str, depth: int) -> Shape:
+    def _map(self, schema: Mapping[str, Any], space: str, depth: int) -> ValueShape:
         item = self._item(schema.get("values"), "a map", space, depth)
 
         def from_json(value: Any) -> Any:
@@ -212,15 +212,15 @@ class _Builder:
             return {name: None if each is None else item.from_json(each) for name, each in pairs}
 
         arrow, stored = (pa.map_(pa.string(), each) for each in (item.arrow, item.stored))
-        return Shape(f"MAP<STRING, {item.ddl}>", arrow, stored, 1, from_json)
+        return ValueShape(f"MAP<STRING, {item.ddl}>", arrow, stored, 1, from_json)
 
-    def _item(self, schema: Any, what: str, space: str, depth: int) -> Shape:
+    def _item(self, schema: Any, what: str, space: str, depth: int) -> ValueShape:
         item = self.shape(schema, space, depth + 1)
         if not item.bytes_min:
             raise SchemaError(f"{what} of values without bytes, of which a few bytes may be any number")
         return item
 
-    def _union(self, branches: list[Any], space: str, depth: int) -> Shape:
+    def _union(self, branches: list[Any], space: str, depth: int) -> ValueShape:
         named = [each for each in branches if each != "null"]
         if sorted(map(str, named)) == ["int", "long"]:
             return self.shape("long", space, depth)
