@@ -9,7 +9,7 @@ this: an entry that is only here, in memory, is in the journal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -359,7 +359,7 @@ class DbLedgerStorage(OneOfSeveral):
 
     async def collect_garbage(
         self,
-        live_ledgers: Callable[[], AsyncIterable[int]],
+        live_ledgers: Callable[[], AsyncGenerator[int, None]],
         are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
         settle: Callable[[], Awaitable[None]] | None = None,
     ) -> Collected:

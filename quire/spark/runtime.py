@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from quire.client.authentication import Credentials, basic_file, token_file
+from quire.client.authentication import Credentials, CredentialsError, basic, basic_file, token, token_file
 from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
+from quire.spark.errors import OptionError
 from quire.spark.options.parse import Options
 from quire.world.doors import World
 from quire.world.real import real_world
@@ -53,10 +54,20 @@ def client_options(options: Options) -> ClientOptions:
 
 
 def credentials_of(options: Options) -> Credentials | None:
-    """Return the credentials of a query, which are in a file; None: it has none."""
-    if options.token_file:
-        return token_file(options.token_file)
-    return basic_file(options.password_file) if options.password_file else None
+    """Return the credentials of a query; None: it has none. Raises OptionError: they cannot be sent."""
+    given = options.authentication
+    if given.token_file:
+        return token_file(given.token_file)
+    if given.password_file:
+        return basic_file(given.password_file)
+    try:
+        if given.token:
+            return token(given.token.text)
+        if given.password:
+            return basic(*given.password.text.split(":", 1))
+    except CredentialsError as error:
+        raise OptionError("authToken" if given.token else "authPassword", None, str(error)) from None
+    return None
 
 
 class LeasedClient(Generic[C]):

@@ -24,17 +24,10 @@ from broker.console.messages.protobuf_values import decode as decode_protobuf
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.schema import Schema, SchemaType
+from quire.wire.pulsar.schema_values import ENCODING_PROPERTY, NUMBERS, SEPARATED, pair
 
 PARSED_MAX: Final = 256 << 10
 """Maximum bytes of a value that is parsed: some 5 ms. A larger one is shown as text or bytes."""
-_NUMBERS: Final = {
-    SchemaType.INT8: ">b",
-    SchemaType.INT16: ">h",
-    SchemaType.INT32: ">i",
-    SchemaType.INT64: ">q",
-    SchemaType.FLOAT: ">f",
-    SchemaType.DOUBLE: ">d",
-}
 _PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
 _STRUCTURED: Final = (SchemaType.JSON, SchemaType.AVRO, *_PROTOBUF)
 _UNBOUNDED: Final = (SchemaType.AVRO, SchemaType.KEY_VALUE, *_PROTOBUF)
@@ -43,7 +36,6 @@ QUICK_BYTES: Final = 2048
 """Bytes of a value up to which it is shown in well under 1 ms."""
 _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LENGTH: Final = struct.Struct(">i")
 
 
 def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: bytes | None = None) -> dict[str, Any]:
@@ -118,7 +110,7 @@ def _value(data: bytes, schema: Schema) -> Any:
         if len(data) != 1:
             raise ValueError(f"{len(data)} bytes")
         return "true" if data != b"\0" else "false"
-    if (form := _NUMBERS.get(kind)) is not None:
+    if (form := NUMBERS.get(kind)) is not None:
         return struct.unpack(form, data)[0]
     return _time(data, kind)
 
@@ -149,14 +141,8 @@ def _pair(data: bytes, schema: Schema, key: bytes | None) -> dict[str, Any]:
         of_key, of_value = key_value.split(schema)
     except KeyValueError as error:
         raise ValueError(str(error)) from error
-    if schema.properties.get("kv.encoding.type", "INLINE") == "SEPARATED":
-        parts: list[bytes | None] = [key, data]
-    else:
-        first, rest = _taken(data)
-        second, rest = _taken(rest)
-        if rest:
-            raise ValueError(f"{len(rest)} bytes behind the pair")
-        parts = [first, second]
+    separated = schema.properties.get(ENCODING_PROPERTY) == SEPARATED
+    parts = (key, data) if separated else pair(data)
     names = ("key", "value")
     return {
         name: None if part is None else _plain(part, each)
@@ -167,14 +153,6 @@ def _pair(data: bytes, schema: Schema, key: bytes | None) -> dict[str, Any]:
 def _plain(data: bytes, schema: Schema) -> Any:
     found = _value(data, schema)
     return _guessed(data, PARSED_MAX)[1] if found is _NOTHING else found
-
-
-def _taken(data: bytes) -> tuple[bytes | None, bytes]:
-    (length,) = _LENGTH.unpack_from(data)
-    end = _LENGTH.size + max(length, 0)
-    if end > len(data):
-        raise ValueError("the pair is cut off")
-    return (None if length < 0 else data[_LENGTH.size : end]), data[end:]
 
 
 def _guessed(data: bytes, shown_max: int) -> tuple[str, str]:
