@@ -8,9 +8,9 @@ A conversion that is killed is begun anew, and loses nothing: before step 3 all 
 maps have all rows. The journal stays as it is. Entries that are only there are replayed when the bookie starts.
 
 The original's storages share the entry logs of all ledger folders. DbLedgerStorage keeps each ledger in one folder,
-chosen by its id unless one has it already, and looks for its entries in the logs of that folder only. So with several ledger folders the entries
-that lie elsewhere are copied into a new log of the ledger's folder. (The original converts the index alone, and cannot
-read those entries afterwards.)
+chosen by its id unless one has it already, and looks for its entries in the logs of that folder only. So with several
+ledger folders the entries that lie elsewhere are copied into a new log of the ledger's folder. (The original converts
+the index alone, and cannot read those entries afterwards.)
 
 A row that exists already, from a conversion by the original that was killed, is kept if it leads to its entry.
 
