@@ -75,8 +75,8 @@ class Checkpoints:
         self._on_failed = on_failed
         self._flushing = [trio.Lock() for _ in storages]
         self._wanted = [trio.Event() for _ in storages]
-        self._busy_since = [float("inf")] * len(storages)
-        """Time since which a directory has been flushing or writing marks; infinite while it is idle."""
+        self._busy_since: list[dict[object, float]] = [{} for _ in storages]
+        """Times at which the flushes and writes of marks of a directory began that have not ended."""
         self._moving = trio.Lock()
         self._move_wanted = trio.Event()
         self._stop_wanted = trio.Event()
@@ -250,12 +250,19 @@ class Checkpoints:
 
     async def _busy(self, directory: int, job: Callable[[], Awaitable[None]]) -> None:
         """Run a job on a directory. If it takes too long, the directory counts as stalled until the job is done."""
-        self._busy_since[directory] = trio.current_time()
+        began = self._busy_since[directory]
+        this = object()
+        began[this] = trio.current_time()
         try:
             await job()
         finally:
-            self._busy_since[directory] = float("inf")
-            self._health.answers(directory)
+            del began[this]
+            if not self._takes_long(directory):
+                self._health.answers(directory)
+
+    def _takes_long(self, directory: int) -> bool:
+        """Return whether a job on a directory has taken so long that its disk counts as hanging."""
+        return trio.current_time() >= min(self._busy_since[directory].values(), default=float("inf")) + STALLED_AFTER_S
 
     # --- marks
 
@@ -373,23 +380,44 @@ class Checkpoints:
                 return
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                for each in self.marks:
+                    each.syncs_itself = False
                 nursery.start_soon(self._watch, name="bookie directories")
                 nursery.start_soon(self._move_often, name="bookie marks")
                 async with trio.open_nursery() as loops:
                     for directory in range(len(self._storages)):
                         loops.start_soon(self._make_often, directory, name=f"bookie checkpoints {directory}")
-                self._nursery = None
+                self._leave()
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self._leave()
             self._ended.set()
+
+    def _leave(self) -> None:
+        """Detach no more work."""
+        self._nursery = None
+        for each in self.marks:
+            each.syncs_itself = True
+
+    def journal_begun(self, journal: int) -> None:
+        """Sync the seals of a journal that has begun a new file, each apart, unless its thread has done so."""
+        if self._nursery is not None and self._isolates:
+            for directory in self._health.usable:
+                self._nursery.start_soon(self._sync_seal, journal, directory, name="journal seal")
+
+    async def _sync_seal(self, journal: int, directory: int) -> None:
+        sync = partial(self._world.offload.run, partial(self.marks[journal].sync, directory), name="journal seal")
+        try:
+            await self._busy(directory, sync)
+        except OSError as error:
+            self.directory_failed(directory, error)
 
     async def _watch(self) -> None:
         """Notice directories that do not answer."""
         while self._isolates:
             await trio.sleep(LOOK_S)
-            for directory, since in enumerate(self._busy_since):
-                if trio.current_time() >= since + STALLED_AFTER_S:
+            for directory in range(len(self._storages)):
+                if self._takes_long(directory):
                     self._health.stalled(directory)
 
     async def _move_often(self) -> None:

@@ -204,6 +204,30 @@ async def test_a_disk_that_hangs_for_a_minute_holds_up_no_other(spread: Bookie) 
 
 
 @pytest.mark.expect_error("ledger directory does not answer")
+async def test_a_flush_that_hangs_is_noticed_though_another_job_on_the_directory_ends(spread: Bookie) -> None:
+    client = Client(spread)
+    await fill(client)
+    storage = spread.storage.directories[1]
+    flush = storage.flush
+
+    async def hang() -> None:
+        storage.flush = flush  # type: ignore[method-assign]
+        await trio.sleep(60)
+        await flush()
+
+    storage.flush = hang  # type: ignore[method-assign]
+    spread.request_flush(1)
+    await trio.sleep(10)
+    await spread._checkpoints._busy(1, trio.lowlevel.checkpoint)
+    await trio.sleep(25)
+    assert spread.directories.usable == [0, 2]
+    await spread._checkpoints._busy(1, trio.lowlevel.checkpoint)
+    assert spread.directories.usable == [0, 2], "the flush still hangs"
+    await trio.sleep(30)
+    assert spread.directories.usable == [0, 1, 2]
+
+
+@pytest.mark.expect_error("ledger directory does not answer")
 async def test_a_disk_that_hangs_while_a_mark_is_written_holds_up_no_flush_and_no_other_mark(spread: Bookie) -> None:
     client = Client(spread)
     await fill(client)
