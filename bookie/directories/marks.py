@@ -68,8 +68,8 @@ class SyncsItself(Protocol):
 class SpreadSeal:
     """Copies of a journal's seal, for the journal's thread.
 
-    While the bookie serves, the copies of a new file are synced by the event loop (Checkpoints), each by itself. Until one
-    of them is, a power cut may set all back to the file before. The next start then replays the whole journal.
+    While the bookie serves, the copies of a new file are synced by the event loop (Checkpoints), each by itself. Until
+    one of them is, a power cut may set all back to the file before. The next start then replays the whole journal.
     """
 
     def __init__(self, seals: list[JournalSeal], is_usable: Callable[[int], bool], syncing: SyncsItself) -> None:

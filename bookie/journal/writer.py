@@ -109,7 +109,8 @@ class Journal:
         self._mark = LogMark(0, 0)
         self._bytes_before: dict[int, int] = {}
         """Bytes in earlier files, of each file that this process began and that is not deleted."""
-        self._trimmed = LogMark(0, 0)
+        self.trimmed = LogMark(0, 0)
+        """Mark up to which the files were deleted."""
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.on_no_room: Callable[[str], None] = _say_nothing
@@ -148,7 +149,7 @@ class Journal:
             self._writer.create(file_id, known)
 
         await self._world.offload.run(create, name="journal open")
-        self._mark = self._trimmed = self._writer.mark
+        self._mark = self.trimmed = self._writer.mark
         self._bytes_before = {self._mark.file_id: 0}
         self._lane = self._world.offload.lane("journal", self._write, self._done)
 
@@ -309,7 +310,7 @@ class Journal:
     @property
     def backlog_bytes(self) -> int:
         """Return the bytes that this process has written behind the last mark up to which the files were deleted."""
-        return self._position(self._mark) - self._position(self._trimmed)
+        return self._position(self._mark) - self._position(self.trimmed)
 
     def economize(self, on: bool) -> None:
         """Start or stop saving disk space, while the disk is full.
@@ -336,8 +337,8 @@ class Journal:
             )
 
         await self._world.offload.run(delete, name="journal trim")
-        self._trimmed = max(self._trimmed, mark)
-        for file_id in [each for each in self._bytes_before if each < self._trimmed.file_id]:
+        self.trimmed = max(self.trimmed, mark)
+        for file_id in [each for each in self._bytes_before if each < self.trimmed.file_id]:
             del self._bytes_before[file_id]
 
     async def aclose(self) -> None:
