@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 import trio
 
+from bookie.bookie import STOP_MAX_S
+from bookie.errors import StorageFailedError
 from bookie.journal.seal import read_seal
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper import v2
@@ -166,3 +168,28 @@ async def test_the_seals_of_a_new_file_are_durable_soon(machine: Machine) -> Non
         assert seal is not None
         assert seal.end is not None
         assert seal.end.file_id == begun, folder
+
+
+# --- a stop
+
+
+@pytest.mark.expect_error("stop abandoned", "ledger directory failed")
+@pytest.mark.parametrize("noticed", [False, pytest.param(True, marks=pytest.mark.expect_error(STALLED))])
+async def test_a_stop_with_a_directory_that_hangs_ends_at_its_deadline(machine: Machine, noticed: bool) -> None:
+    machine.config = replace(SPREAD, flush_interval_ms=1000)
+    began = 0.0
+
+    async def stopped() -> None:
+        nonlocal began
+        async with machine.life() as (_, client):
+            await fill(client)
+            machine.host.disk.folders.hang(LEDGERS[1])
+            await trio.sleep(45 if noticed else 0)
+            began = trio.current_time()
+
+    with pytest.RaisesGroup(pytest.RaisesExc(StorageFailedError, match="stop abandoned")):
+        await stopped()
+    assert trio.current_time() - began <= STOP_MAX_S + 1
+    machine.host.disk.folders.mend(LEDGERS[1])
+    async with machine.life() as (_, client):
+        await holds(client)
