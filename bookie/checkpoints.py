@@ -19,7 +19,7 @@ import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.backlog import Backlog
+from bookie.directories.backlog import JournalBacklog
 from bookie.directories.barrier import MarkBarrier, Round
 from bookie.directories.detached import LOOK_S, Detached
 from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
@@ -91,7 +91,7 @@ class Checkpoints:
         self._barrier = MarkBarrier(len(storages), self.last_marks)
         patience_s = max(STALLED_AFTER_S, 2 * config.flush_interval_ms / 1000)
         self._backlogs = [
-            Backlog(folder, config.journal.file_size_max, patience_s) for folder in config.journal_directories
+            JournalBacklog(folder, config.journal.file_size_max, patience_s) for folder in config.journal_directories
         ]
 
     # --- start

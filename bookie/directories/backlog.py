@@ -1,4 +1,4 @@
-"""Backlog: warns of a journal that grows, because its mark cannot move or its files cannot be deleted.
+"""JournalBacklog: warns of a journal that grows, because its mark cannot move or its files cannot be deleted.
 
 A ledger directory that has failed holds back the marks of the journals whose records it has not stored: only a restart
 ends that. A journal's own directory may also fail to delete files. Neither refuses an add, so a person must learn of it
@@ -19,7 +19,7 @@ FILES_MAX: Final = 4
 """Full journal files that a bookie may keep before the first warning. A bookie that flushes has fewer than two."""
 
 
-class Backlog:
+class JournalBacklog:
     """Backlog of one journal in `folder`, whose files have up to `file_size_max` bytes. Its mark moves more often than
     every `patience_s`, if nothing is wrong.
     """
