@@ -110,6 +110,13 @@ def _register_journals(metrics: Metrics, journals: Sequence[Journal], memory_max
     )
     metrics.family(
         "gauge",
+        "quire_bookie_journal_backlog_bytes",
+        "Bytes written since the start to journal files that are still needed, or could not be deleted.",
+        labels,
+        values(lambda journal: journal.backlog_bytes),
+    )
+    metrics.family(
+        "gauge",
         "bookie_journal_JOURNAL_MEMORY_USED",
         "Bytes that wait for the journal.",
         labels,

@@ -107,10 +107,16 @@ class Journal:
         self._lane: Lane[JournalBatch] | None = None
         self.times = JournalTimes()
         self._mark = LogMark(0, 0)
+        self._bytes_before: dict[int, int] = {}
+        """Bytes in earlier files, of each file that this process began and that is not deleted."""
+        self.trimmed = LogMark(0, 0)
+        """Mark up to which the files were deleted."""
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.on_no_room: Callable[[str], None] = _say_nothing
         """Called with the reason when a group could not be written."""
+        self.on_begun: Callable[[], None] = _nothing
+        """Called when a new file was begun."""
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
@@ -143,7 +149,8 @@ class Journal:
             self._writer.create(file_id, known)
 
         await self._world.offload.run(create, name="journal open")
-        self._mark = self._writer.mark
+        self._mark = self.trimmed = self._writer.mark
+        self._bytes_before = {self._mark.file_id: 0}
         self._lane = self._world.offload.lane("journal", self._write, self._done)
 
     @property
@@ -265,6 +272,9 @@ class Journal:
         index = 0
         for count, mark, group_error, synced, _, _ in results:
             if mark is not None:
+                if mark.file_id != self._mark.file_id:
+                    self._bytes_before[mark.file_id] = self._position(self._mark)
+                    self.on_begun()
                 self._mark = mark
                 self.groups += 1
                 self.has_unsynced = not synced
@@ -293,6 +303,15 @@ class Journal:
         """
         return self._mark
 
+    def _position(self, mark: LogMark) -> int:
+        """Return the bytes that this process has written before the mark, headers included."""
+        return self._bytes_before.get(mark.file_id, 0) + mark.offset
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Return the bytes that this process has written behind the last mark up to which the files were deleted."""
+        return self._position(self._mark) - self._position(self.trimmed)
+
     def economize(self, on: bool) -> None:
         """Start or stop saving disk space, while the disk is full.
 
@@ -318,6 +337,9 @@ class Journal:
             )
 
         await self._world.offload.run(delete, name="journal trim")
+        self.trimmed = max(self.trimmed, mark)
+        for file_id in [each for each in self._bytes_before if each < self.trimmed.file_id]:
+            del self._bytes_before[file_id]
 
     async def aclose(self) -> None:
         """Write what is queued, report it, close the file."""
