@@ -79,7 +79,7 @@ def read(conf: Path, server: Server) -> Configured:
 
 def _bookie(conf: Path) -> Configured:
     from quire.servers.bookie.config import BOOKIE
-    from quire.servers.bookie.process import located, zookeeper_config
+    from quire.servers.bookie.located import located, zookeeper_config
 
     loaded = BOOKIE.load(conf)
     metadata, root = zookeeper_config(loaded)

@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,10 +23,8 @@ from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFail
 from bookie.scrubber.start_check import check_all
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
-from quire.metadata.bookies import Endpoint, check_bookie_id
+from quire.metadata.bookies import Endpoint
 from quire.metadata.errors import (
-    InvalidConnectStringError,
-    InvalidPathError,
     MetadataError,
     NodeExistsError,
     NoNodeError,
@@ -36,12 +33,12 @@ from quire.metadata.errors import (
 )
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers import logging_setup
-from quire.servers.addresses import free_port, naming
+from quire.servers.addresses import naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
-from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.host_name import interface_address
+from quire.servers.bookie.located import located, zookeeper_config
 from quire.servers.bookie.other_holders import holders_of
 from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -57,9 +54,6 @@ from quire.world.doors import World
 from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
-
-_CONNECT_TIMEOUT_S = 30.0
-"""Deadline of one attempt; `open_when_there` makes further ones."""
 
 
 class BookieStartError(CliError):
@@ -87,49 +81,6 @@ class Ready:
             f"ready bookie={self.config.id} address={self.address[0]}:{self.address[1]} http={http} "
             f"journal={','.join(folders.journal_directories)} ledgers={','.join(folders.ledger_directories)} pid={pid}"
         )
-
-
-# --- from a configuration to a server
-
-
-def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
-    """Return the address of the metadata store, and the ledgers' root in it. Raises ConfigError."""
-    config.metadata.check_scheme()
-    try:
-        made = replace(config.metadata.zookeeper_of_server, connect_timeout_s=_CONNECT_TIMEOUT_S)
-        return made, config.metadata.connect_string.ledgers_root
-    except InvalidConnectStringError as error:
-        raise ConfigError(f"metadataServiceUri: {error}") from error
-
-
-def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
-    """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
-    wanted = config.bookie
-    host = config.address.advertised_address or own_host(config.process)
-    folders = (*wanted.journal_directories, *wanted.ledger_directories, *wanted.index_directories)
-    # A cookie contains folders as configured, and relative paths unresolved.
-    root = "" if all(map(os.path.isabs, folders)) else os.getcwd()
-    ledgers, indexes = _absolute(wanted.ledger_directories), _absolute(wanted.index_directories)
-    bookie = replace(
-        wanted,
-        host=host,
-        port=wanted.port or free_port(),
-        journal_directories=_absolute(wanted.journal_directories),
-        ledger_directories=ledgers,
-        index_directories=() if indexes == ledgers else indexes,
-        ledgers_root=ledgers_root,
-        root=root,
-    )
-    made = replace(config, bookie=bookie, address=replace(config.address, advertised_address=host))
-    try:
-        check_bookie_id(made.id)
-    except InvalidPathError as error:
-        raise ConfigError(f"bookieId: {error}") from error
-    return made
-
-
-def _absolute(folders: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(os.path.abspath, folders))
 
 
 def check_user(config: BookieProcessKeys) -> None:
