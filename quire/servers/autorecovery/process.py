@@ -77,7 +77,9 @@ async def open_repair(
         yield client
 
 
-def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
+def beside_bookie(
+    conf: Path | None, bookie_id: str, stats: RecoveryStats
+) -> Callable[[World, trio.Event], Awaitable[None]]:
     """Return `run(world, stop)`: auto recovery in a bookie's process, in a session of its own. Raises ConfigError."""
     config = AUTORECOVERY.load(conf)
     settings, root = config.metadata.zookeeper_of_server, config.metadata.connect_string.ledgers_root
@@ -94,6 +96,7 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
                     config.recovery,
                     name=bookie_id,
                     root=root,
+                    stats=stats,
                     stop=stop,
                     tls=config.tls,
                     password_file=config.auth.password_file,

@@ -24,14 +24,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from autorecovery.auditing import metrics as auditor_metrics
 from autorecovery.auditing.election import read_auditor
-from autorecovery.copying import metrics as worker_metrics
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
+from quire.servers.autorecovery.recovery_metrics import register_recovery
 from quire.servers.autorecovery.removal_web import OpenRepair, RemovalResources
 from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_original_app
@@ -130,17 +129,8 @@ def web_app(
     """Return the site of auto recovery. `side`: TLS of its port; `nursery`: for work that goes on after its answer."""
     metrics = Metrics()
     watch_loop(metrics)
-    worker_metrics.register(metrics, stats.worker)
-    auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
+    register_recovery(metrics, stats)
     register_machine(metrics, {"httpServerPort": side})
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
     removal = RemovalResources(store, marks, root, world.rng, open_repair, nursery)
     return make_original_app(metrics, [*AutorecoveryResources(store, marks, root).routes(), *removal.routes()])
-
-
-def _attempts(stats: RecoveryStats) -> int:
-    return 0 if stats.election is None else stats.election.attempts
-
-
-def _is_auditor(stats: RecoveryStats) -> bool:
-    return stats.election is not None and stats.election.is_auditor

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -48,6 +49,7 @@ from quire.servers.process import closing, cut_after_faults, end_when, ending_at
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.world.damage import DamagedError
 from quire.world.doors import World
@@ -107,9 +109,11 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
+    register_beside: Callable[[Metrics], None] | None = None,
     conf: Path | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `conf`: its file.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves, whose metrics
+    `register_beside` adds to its own. `conf`: its file.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -145,7 +149,7 @@ async def serve(
 
             certified = None if offered is None else offered.side
             http = await serve_web_ports(
-                world, bookie, metadata, config, counts, certified, jobs, nursery=nursery, stop=stop
+                world, bookie, metadata, config, counts, certified, jobs, register_beside, nursery=nursery, stop=stop
             )
         if http is not None:
             endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
@@ -226,28 +230,42 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(found.line(os.getpid()), flush=True)
 
     async def main(stop: trio.Event) -> None:
-        beside = None if auto_recovery is None else partial(auto_recovery, world)
+        beside = None if auto_recovery is None else partial(auto_recovery.run, world)
+        register = None if auto_recovery is None else auto_recovery.register
         store = await open_when_there(world, store_config, stop)
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(world, config, store, ready=announce, stop=stop, beside=beside, conf=conf)
+            await serve(
+                world, config, store, ready=announce, stop=stop, beside=beside, register_beside=register, conf=conf
+            )
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
     return run_server("bookie", main, exit_code, remedy=remedy)
 
 
-def _auto_recovery(
-    conf: Path | None, config: BookieServerConfig
-) -> Callable[[World, trio.Event], Awaitable[None]] | None:
-    """Return `run(world, stop)`, which runs beside the bookie, if configured. Raises ConfigError."""
+class BesideBookie(NamedTuple):
+    """Server in a bookie's process."""
+
+    run: Callable[[World, trio.Event], Awaitable[None]]
+    register: Callable[[Metrics], None]
+    """Adds its metrics to the bookie's."""
+
+
+def _auto_recovery(conf: Path | None, config: BookieServerConfig) -> BesideBookie | None:
+    """Return what runs beside the bookie, if configured. Raises ConfigError."""
     if not config.process.auto_recovery:
         return None
     # Imported here, because other bookies do not need it.
+    from autorecovery.service import RecoveryStats
     from quire.servers.autorecovery.process import beside_bookie
+    from quire.servers.autorecovery.recovery_metrics import register_recovery
 
-    return beside_bookie(conf, config.id)
+    stats = RecoveryStats()
+    return BesideBookie(
+        beside_bookie(conf, config.id, stats), partial(register_recovery, stats=stats, scope="replication_")
+    )
 
 
 def exit_code(error: BaseException) -> int | None:
