@@ -23,7 +23,6 @@ from quire.servers.bookie.process import (
     Ready,
     RegistrationError,
     exit_code,
-    located,
     run_bookie,
     serve,
 )
