@@ -27,6 +27,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers import logging_setup
 from quire.servers.addresses import host_port, naming
 from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.autorecovery.rack_script import rack_script
 from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.bookie.client_tls import client_tls
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -70,10 +71,13 @@ async def open_repair(
     tls: BookieTlsKeys | None,
     password_file: str,
 ) -> AsyncIterator[LedgerClient]:
-    """Open a client that places copies as configured. ConfigError: the files of TLS or passwords cannot be used."""
+    """Open a client that places copies as configured. ConfigError: the files of TLS or passwords, or the script of
+    racks, cannot be used."""
     side = None if tls is None else await client_tls(world, tls)
     known = await bookie_credentials(world, password_file)
-    async with open_repair_client(world, metadata, config, root=root, tls=side, credentials=known) as client:
+    locate = rack_script(config)
+    opened = open_repair_client(world, metadata, config, root=root, tls=side, credentials=known, locate=locate)
+    async with opened as client:
         yield client
 
 

@@ -67,6 +67,7 @@ class PeerJobs:
         """Open a client of the bookies with the settings of auto recovery in the file. ConfigError, MetadataError."""
         from autorecovery.service import open_repair_client
         from quire.servers.autorecovery.config import AUTORECOVERY
+        from quire.servers.autorecovery.rack_script import rack_script
         from quire.servers.bookie.auth_keys import bookie_credentials
         from quire.servers.bookie.client_tls import client_tls
 
@@ -77,6 +78,14 @@ class PeerJobs:
             raise ConfigError(str(error)) from error
         side = await client_tls(world, known.tls)
         credentials = await bookie_credentials(world, known.auth.password_file)
-        opened = open_repair_client(world, self._metadata, known.recovery, root=root, tls=side, credentials=credentials)
+        opened = open_repair_client(
+            world,
+            self._metadata,
+            known.recovery,
+            root=root,
+            tls=side,
+            credentials=credentials,
+            locate=rack_script(known.recovery),
+        )
         async with opened as client:
             yield client, known.recovery
