@@ -37,6 +37,8 @@ class Configured:
     """Thresholds of the used fraction of a ledger folder's disk."""
     metadata: ZooKeeperConfig | None = None
     metadata_name: str = ""
+    ledgers_root: str = "/ledgers"
+    """Root of ledgers and bookies in the metadata store."""
 
 
 def kind_of(conf: Path) -> Server:
@@ -99,4 +101,5 @@ def _bookie(conf: Path) -> Configured:
         values=values,
         metadata=metadata if loaded.metadata.metadata_service else None,
         metadata_name=loaded.metadata.metadata_service,
+        ledgers_root=root,
     )
