@@ -48,7 +48,7 @@ def remedy(error: LedgerError) -> str:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RecoveryOutcome:
     """Result of a recovery, also while it works and after an error has ended it."""
 
     ledgers: int
@@ -91,7 +91,7 @@ async def concerned_ledgers(
 async def recover_ledgers(
     recovery: BookieRecovery,
     plans: Sequence[LedgerPlan],
-    outcome: Outcome,
+    outcome: RecoveryOutcome,
     *,
     recovered: Callable[[LedgerPlan, Copied], None],
     failed: Callable[[LedgerPlan, LedgerError], None],

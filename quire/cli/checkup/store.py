@@ -9,8 +9,8 @@ from typing import Final
 import trio
 
 from quire.cli.checkup import verdicts
+from quire.cli.checkup.bookie_clocks import BookieClocks, find_bookie_clocks
 from quire.cli.checkup.configured import Configured
-from quire.cli.checkup.peers import Peers, find_peers
 from quire.cli.checkup.verdicts import CheckResult
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import Kind
@@ -43,7 +43,7 @@ def examine(configured: Configured) -> Iterator[CheckResult]:
     yield from peers.examine()
 
 
-async def _look(configured: Configured) -> tuple[float | None, Peers]:
+async def _look(configured: Configured) -> tuple[float | None, BookieClocks]:
     """Return by how many seconds ZooKeeper's clock is ahead, None if it has none, and the registered bookies."""
     from quire.metadata.zookeeper.store import open_store
 
@@ -55,7 +55,7 @@ async def _look(configured: Configured) -> tuple[float | None, Peers]:
             ended = time.time()
             node = await store.get(path)
             await store.delete(path)
-            peers = await find_peers(store, configured.ledgers_root)
+            peers = await find_bookie_clocks(store, configured.ledgers_root)
     if node is None or node.modified_ms is None:
         return None, peers
     return node.modified_ms / 1000 - (begun + ended) / 2, peers

@@ -33,7 +33,7 @@ from autorecovery.errors import AutoRecoveryError, NoAuditorError, RemovalRefuse
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.removal.decommissioning import Decommission, forget_cookie
-from autorecovery.removal.recovering import Outcome, concerned_ledgers, recover_ledgers, remedy
+from autorecovery.removal.recovering import RecoveryOutcome, concerned_ledgers, recover_ledgers, remedy
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError
 from quire.metadata.bookies import check_bookie_id
@@ -235,8 +235,10 @@ class RemovalResources:
             more = f", the metadata of {unreadable} cannot be read" if unreadable else ""
             removal.reason = f"{outcome.summary()}{more}; see the log"
 
-    async def _recover_all(self, removal: Removal, recovery: BookieRecovery, plans: Sequence[LedgerPlan]) -> Outcome:
-        outcome = Outcome(len(plans))
+    async def _recover_all(
+        self, removal: Removal, recovery: BookieRecovery, plans: Sequence[LedgerPlan]
+    ) -> RecoveryOutcome:
+        outcome = RecoveryOutcome(len(plans))
         removal.ledgers = len(plans)
 
         def recovered(plan: LedgerPlan, copied: Copied) -> None:

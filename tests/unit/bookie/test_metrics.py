@@ -153,8 +153,8 @@ async def test_auto_recovery_beside_a_bookie_has_the_originals_names() -> None:
     register_recovery(metrics, RecoveryStats(), "replication_")
     originals = labels_of_the_original("replication-metrics-names.txt")
     ours = ("IS_AUDITOR", "AUDITS_FAILED", "RETURNED_", "NOTED_", "LEDGER_CHECKS_FAILED", "OPEN_LEDGERS_DEFERRED")
+    # (the recorded bookie had not counted these yet)
     elsewhere = ("election_attempts", "NUM_UNDER_REPLICATED_LEDGERS_GUAGE")
-    """Those that the recorded bookie had not counted yet."""
     for line in metrics.exposition().decode().splitlines():
         name = re.split(r"[{ ]", line)[0]
         if not line.startswith("#") and not any(each in name for each in (*ours, *elsewhere)):

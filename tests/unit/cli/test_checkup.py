@@ -20,9 +20,9 @@ import trio
 from cryptography import x509
 
 from quire import installed_version
-from quire.cli.checkup import certificates, command, machine, peers, running, verdicts
+from quire.cli.checkup import certificates, command, machine, running, verdicts
+from quire.cli.checkup.bookie_clocks import find_bookie_clocks
 from quire.cli.checkup.configured import Server, kind_of
-from quire.cli.checkup.peers import find_peers
 from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
@@ -288,7 +288,7 @@ async def test_clocks_of_bookies_are_compared_by_their_web_ports(monkeypatch: py
         web = Endpoint(id="httpserver", host=name, port=8080, protocol="http")
         await bookies.register(store, name, BookieServiceInfo(endpoints=(web,)), read_only=read_only)
     await bookies.register(store, "mute", BookieServiceInfo(endpoints=(Endpoint(host="mute", port=1),)))
-    found = await find_peers(store, "/ledgers")
+    found = await find_bookie_clocks(store, "/ledgers")
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         if request.url.host == "away":
@@ -297,9 +297,7 @@ async def test_clocks_of_bookies_are_compared_by_their_web_ports(monkeypatch: py
         return httpx2.Response(200, headers={"date": email.utils.formatdate(time.time() + ahead, usegmt=True)})
 
     client = httpx2.AsyncClient
-    monkeypatch.setattr(
-        peers.httpx2, "AsyncClient", lambda **given: client(transport=httpx2.MockTransport(answer), **given)
-    )
+    monkeypatch.setattr(httpx2, "AsyncClient", lambda **given: client(transport=httpx2.MockTransport(answer), **given))
     checks = await trio.to_thread.run_sync(lambda: list(found.examine()))
     by = {next((name for name in ("fast", "right", "away") if name in each.what), "mute"): each for each in checks}
     assert {name: each.verdict for name, each in by.items()} == {

@@ -13,7 +13,7 @@ from autorecovery.copying.bookie_recovery import BookieRecovery, LedgerPlan
 from autorecovery.copying.replicator import Copied, Replicator
 from autorecovery.copying.throttle import Throttle
 from autorecovery.ledger_checker import LedgerChecker
-from autorecovery.removal.recovering import Outcome, concerned_ledgers, recover_ledgers, remedy
+from autorecovery.removal.recovering import RecoveryOutcome, concerned_ledgers, recover_ledgers, remedy
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
@@ -95,7 +95,7 @@ async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[L
     """Recover all ledgers; return how many could not be recovered.
 
     Each of these is printed, with the reason and the remedy, and does not prevent the others. MetadataError ends it."""
-    outcome = Outcome(len(plans))
+    outcome = RecoveryOutcome(len(plans))
 
     def sum_up() -> None:
         shell.output.note(outcome.summary())

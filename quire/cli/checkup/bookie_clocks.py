@@ -27,7 +27,7 @@ _REMEDY: Final = "Start it, or see its log; its clock is not known"
 
 
 @dataclass(slots=True)
-class Peers:
+class BookieClocks:
     """Registered bookies."""
 
     urls: dict[str, str] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Peers:
         return found
 
 
-async def find_peers(store: MetadataStore, root: str) -> Peers:
+async def find_bookie_clocks(store: MetadataStore, root: str) -> BookieClocks:
     """Return the bookies that are registered now. MetadataError."""
-    peers = Peers()
+    peers = BookieClocks()
     names: list[str] = []
     for registered in (bookies.available, bookies.readonly):
         try:
