@@ -104,7 +104,7 @@ class ApacheBookie:
     def wait_ready(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + START_DEADLINE_S
-        while not re.search(r"Started component bookie-server", self.log()[self._offset :]):
+        while not re.search(r"Started component", self.log()[self._offset :]):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"the original's bookie did not become ready:\n{self.log()}")
