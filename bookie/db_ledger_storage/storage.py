@@ -280,9 +280,8 @@ class DbLedgerStorage(OneOfSeveral):
         table = self._cache.begin_flush()
         ledgers = self._ledgers.take_dirty()
         self._flush_asked = False
-        job = FlushJob(
-            logs=self._logs, locations=self._locations, ledger_index=self._ledgers, table=table, ledgers=ledgers
-        )
+        now = trio.lowlevel.current_clock().current_time
+        job = FlushJob(parts=self.parts, table=table, ledgers=ledgers, now=now)
         done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:

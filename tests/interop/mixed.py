@@ -1,4 +1,4 @@
-"""Quire's bookies and one of the original's in one cluster, or one after the other on the same folders."""
+"""Quire's bookies and one of the original's in one cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.java import ApacheBookie
-from tests.support.bookie_process import BookieProcess
 from tests.support.bookies import BookieCluster
 from tests.support.zookeeper import shared_server
 
@@ -27,15 +26,3 @@ def mixed_bookies(folder: Path, count: int) -> Iterator[tuple[BookieCluster, Apa
         ours.close()
     for bookie in ours.bookies:
         bookie.check_log()
-
-
-class OurBookie(BookieProcess):
-    """`quire bookie` on the folders, the port and with the name of the original's."""
-
-    def __init__(self, theirs: ApacheBookie, folder: Path, uri: str, **settings: object) -> None:
-        keys = dict(line.split("=", 1) for line in theirs.conf.read_text().splitlines())
-        folders = {key: keys[key] for key in ("journalDirectories", "ledgerDirectories")}
-        super().__init__(
-            folder, uri, bookiePort=theirs.port, bookieId=theirs.id, allowLoopback="true", **folders, **settings
-        )
-        self.port = theirs.port

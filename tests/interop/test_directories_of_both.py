@@ -17,7 +17,7 @@ from quire.world.real import real_world
 from tests.interop import exchange
 from tests.interop.exchange import Exchanged
 from tests.interop.java import ApacheBookie, shell
-from tests.interop.mixed import OurBookie
+from tests.interop.our_bookie import OurBookie, serves
 from tests.support.bookies import BookieCluster, cluster
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import run
@@ -97,10 +97,6 @@ def test_two_journals_and_two_ledger_folders_are_served_by_both_in_turn(
         assert len(same_of_both(theirs.conf, _LOCATION, "ledger", str(ledger.ledger))) == COUNT
     assert "=== Check passed ===" in shell(theirs.conf, "localconsistencycheck")
     assert "=== Check passed ===" in our_shell(theirs.conf, "localconsistencycheck")
-
-
-def serves(bookies: BookieCluster, written: list[Exchanged]) -> None:
-    exchange.verify(bookies.uri, "v2", [each for each in written if each.closed], recover=False)
 
 
 # --- compaction

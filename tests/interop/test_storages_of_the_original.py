@@ -11,10 +11,9 @@ import pytest
 
 from quire.cli.shell.main import run_shell
 from tests.interop import exchange
-from tests.interop.exchange import Exchanged
 from tests.interop.java import ApacheBookie, shell
-from tests.interop.mixed import OurBookie
-from tests.support.bookies import BookieCluster, cluster
+from tests.interop.our_bookie import OurBookie, serves
+from tests.support.bookies import cluster
 
 
 def convert(conf: Path, command: str) -> None:
@@ -26,10 +25,6 @@ def convert(conf: Path, command: str) -> None:
 def with_storage(conf: Path, storage: str) -> None:
     name = f"ledgerStorageClass=org.apache.bookkeeper.bookie.{storage}"
     conf.write_text(re.sub(r"ledgerStorageClass=.*", name, conf.read_text()))
-
-
-def serves(bookies: BookieCluster, written: list[Exchanged]) -> None:
-    exchange.verify(bookies.uri, "v2", [each for each in written if each.closed], recover=False)
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -20,6 +20,7 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.addresses import Addresses
 from quire.servers.bookie import process as bookie_process
 from quire.servers.bookie.config import BOOKIE
+from quire.servers.bookie.located import located
 from quire.servers.broker import process as broker_process
 from quire.servers.broker.config import BROKER
 from quire.servers.initialize_cluster import NewCluster, initialize
@@ -127,13 +128,13 @@ class SmallCluster:
                 "metadataServiceUri": "zk+hierarchical://127.0.0.1:1/ledgers",
             }
         )
-        located = bookie_process.located(config, "/ledgers")
+        there = located(config, "/ledgers")
 
         def ready(found: bookie_process.Ready) -> None:
             self.bookies.append(found.config.id)
             task_status.started()
 
-        await bookie_process.serve(world, located, MemoryStore(tree), ready=ready, stop=self._stop)
+        await bookie_process.serve(world, there, MemoryStore(tree), ready=ready, stop=self._stop)
 
     async def _broker(
         self, world: Any, tree: MemoryTree, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
