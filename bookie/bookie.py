@@ -143,6 +143,7 @@ class Bookie:
         self.directories.changed = self._directory_changed
         disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
+        disks.free_room = self._free_room
         disks.directory_of = parts.routes.directory
         disks.is_usable = lambda number: not self.directories.reasons[number]
         disks.on_broken = self._checkpoints.directory_failed
@@ -280,17 +281,17 @@ class Bookie:
         self.read_only = self.mode.read_only
 
     def _room_changed(self) -> None:
-        """React to a disk that became full or has room again.
-
-        When it is full, a checkpoint and a round of garbage collection make room.
-        """
+        """React to a disk that became full or has room again."""
         full = self.disks.is_full
         self.journal.economize(full)
         self.mode.update()
         if full:
             self.storage.end_log_later()
-            self.request_flush()
-            self.garbage.hurry()
+
+    def _free_room(self) -> None:
+        """Make room on a full disk, by a checkpoint and a round of garbage collection."""
+        self.request_flush()
+        self.garbage.hurry()
 
     # --- journal
 
