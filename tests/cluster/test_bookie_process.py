@@ -191,10 +191,10 @@ def test_a_cluster_that_was_never_made_is_told_with_the_remedy(cluster: Cluster)
 
 
 def test_a_wrong_configuration_ends_with_exit_code_1_and_every_problem(cluster: Cluster) -> None:
-    bookie = cluster.bookie(journalWriteData="false", flushIntervall=1, numReadWorkerThreads="many")
+    bookie = cluster.bookie(journalFormatVersionToWrite="4", flushIntervall=1, numReadWorkerThreads="many")
     code, said = bookie.refused()
     assert code == 1
-    for name in ("journalWriteData", "flushIntervall", "numReadWorkerThreads"):
+    for name in ("journalFormatVersionToWrite", "flushIntervall", "numReadWorkerThreads"):
         assert name in said
 
 

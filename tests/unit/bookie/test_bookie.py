@@ -218,6 +218,7 @@ async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine)
 async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(machine: Machine) -> None:
     machine.config = replace(CONFIG, journal_prealloc_mb=0)
     async with machine.life() as (bookie, client):
+        await until(lambda: bookie.world.disk.exists(RESERVE))
         await client.add(7, 0)
         machine.host.disk.limit(100)
         assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
@@ -245,6 +246,7 @@ async def test_on_a_full_disk_the_reserve_is_released_before_a_checkpoint_needs_
 ) -> None:
     machine.config = replace(CONFIG, journal_prealloc_mb=0)
     async with machine.life() as (bookie, client):
+        await until(lambda: bookie.world.disk.exists(RESERVE))
         await client.add(7, 0)
         reserves: list[bool] = []
         request = bookie.request_flush
