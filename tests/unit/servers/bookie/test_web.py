@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
@@ -59,10 +59,32 @@ BY_NAME = (
 Ask = Callable[..., Awaitable[tuple[int, str]]]
 
 
+class Web(NamedTuple):
+    """A bookie and its web port."""
+
+    ask: Ask
+    bookie: Bookie
+    store: MemoryStore
+
+
+class WebWithJobs(NamedTuple):
+    """The same with the jobs that use other bookies, which are not started."""
+
+    ask: Ask
+    bookie: Bookie
+    store: MemoryStore
+    jobs: PeerJobs
+    url: str
+
+
 @asynccontextmanager
-async def with_web(
-    folder: Path, settings: dict[str, Any] | None = None
-) -> AsyncIterator[tuple[Ask, Bookie, MemoryStore]]:
+async def with_web(folder: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[Web]:
+    async with with_web_and_jobs(folder, settings) as web:
+        yield Web(web.ask, web.bookie, web.store)
+
+
+@asynccontextmanager
+async def with_web_and_jobs(folder: Path, settings: dict[str, Any] | None = None) -> AsyncIterator[WebWithJobs]:
     world, store = real_world(1), MemoryStore(MemoryTree())
     await initialize_layout(store, rng=world.rng)
     config = BOOKIE.build(
@@ -80,9 +102,9 @@ async def with_web(
     )
     stop = trio.Event()
     async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
+        jobs = PeerJobs(world, bookie, store, config, None)
 
         async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-            jobs = PeerJobs(world, bookie, store, config, None)
             metrics = bookie_metrics(bookie, ConnectionCounts(), config, jobs)
             app = web_app(bookie, store, config, nursery, metrics, jobs)
             await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
@@ -93,7 +115,7 @@ async def with_web(
             return await request(address, method, path, body)
 
         with trio.fail_after(30):
-            yield ask, bookie, store
+            yield WebWithJobs(ask, bookie, store, jobs, f"http://127.0.0.1:{address[1]}")
         stop.set()
 
 
