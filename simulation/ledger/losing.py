@@ -19,9 +19,14 @@ from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.integrity.check import DataIntegrity
 from bookie.scrubber.scrubber import Scrubber
+from bookie.sessions.session import BookieSession
+from quire.ledger.striping import Striping
 from quire.servers.bookie.peers import peers_of
 from quire.service.background import keep_trying
+from quire.wire.bookkeeper import v2
+from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import World
+from simulation.common.checkers import require
 from simulation.common.nodes import BookieNode, Cluster
 from simulation.ledger.faults import HuntedLedgers, LedgerNemesis
 from simulation.ledger.swarm import LedgerSwarm
@@ -33,6 +38,9 @@ LOST: Final = "lost data"
 FLIPPED: Final = "flipped entry"
 WAIT_S: Final = 100.0
 """Virtual seconds that a loss waits for all bookies to be whole."""
+ASKED_MAX: Final = 5
+"""Ledgers that a returned bookie is asked for."""
+ASK_S: Final = 5.0
 LIMBO_S: Final = 300.0
 """Virtual seconds in which a healed cluster must have copied everything back."""
 SCRUB_ERRORS: Final = ("an entry is damaged", "damaged entries cannot be healed", "a damaged header or map")
@@ -156,6 +164,36 @@ class LosingNemesis(LedgerNemesis):
                 what = " ".join(gone)
             self.note(LOST, host=node.name, what=what)
             await self._come_back(node)
+            await self._ask(node)
+
+    async def _ask(self, node: LosingNode) -> None:
+        """Read from a returned bookie the first entries of ledgers in limbo: it must not deny one that it had."""
+        bookie, checker = node.up, self.story.checker
+        if bookie is None:
+            return
+        answers: list[v2.Response] = []
+        session = BookieSession(bookie, lambda parts: answers.extend(v2.decode_responses(b"".join(parts))))
+        wanted = [
+            ledger_id
+            for ledger_id in bookie.storage.limbo.ledgers()
+            if (history := checker.histories.get(ledger_id)) is not None
+            and history.confirmed >= 0
+            and (metadata := checker.stored.get(ledger_id)) is not None
+            and node.id in (first := metadata.fragments[0].bookies)
+            and first.index(node.id) in Striping(metadata.ensemble_size, metadata.write_quorum).write_set(0)
+        ][:ASKED_MAX]
+        session.receive([v2.read_request(ledger_id, 0) for ledger_id in wanted])
+        with trio.move_on_after(ASK_S):
+            while len(answers) < len(wanted) and node.up is bookie:
+                await trio.sleep(0.05)
+        for answer in answers:
+            assert isinstance(answer, v2.ReadResponse)
+            denied = answer.rc in (Rc.NO_ENTRY, Rc.NO_LEDGER)
+            require(
+                not denied or checker.histories[answer.ledger_id].deleted,
+                "LimboDeniesNothing",
+                f"{node.id} denies entry {answer.ledger_id}:0",
+            )
 
 
 def _empty(node: BookieNode, folder: str) -> None:

@@ -77,7 +77,7 @@ EXPECTED = {
     ("schema-unchecked", "life"): {"IncompatibleIsRefused"},
     ("consumers-left-behind", "life"): {"EveryConfirmedEntryIsDelivered", "AnsweredAcksAreDurable"},
     ("trimmed-uncompacted", "life"): {"PoliciesStay"},
-    ("limbo-denied", "losing"): LOST,
+    ("limbo-denied", "losing"): {"LimboDeniesNothing"},
     ("limbo-ended-early", "losing"): LOST,
     ("old-image-trusted", "losing"): LOST,
     ("kill-forgotten", "losing"): LOST,
