@@ -91,9 +91,7 @@ def _base(shell: Shell, arguments: Arguments) -> str:
     if not http.enabled:
         raise ShellError("the bookie of this configuration has no HTTP port: set httpServerEnabled=true, or give -url")
     if http.tls_enabled:
-        raise ShellError(
-            "the HTTP port has TLS and wants a client's certificate: use curl with one"
-        )
+        raise ShellError("the HTTP port has TLS and wants a client's certificate: use curl with one")
     return f"http://{'127.0.0.1' if http.host in ANY else http.host}:{http.port}"
 
 
