@@ -75,7 +75,7 @@ def peer_jobs_routes(bookie: Bookie, jobs: PeerJobs) -> list[Route]:
 
 
 class WantedScrub(NamedTuple):
-    """What a PUT asks for. `rate`: entries per second; None: as it is."""
+    """Request of a PUT. `rate`: entries per second; None: as it is."""
 
     begin: bool
     rate: int | None

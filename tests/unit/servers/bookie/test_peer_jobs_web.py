@@ -15,7 +15,7 @@ import trio
 from quire.cli.shell.main import run_shell
 from tests.support.waiting import until
 from tests.unit.bookie.build import Client
-from tests.unit.servers.bookie.test_web import with_web_and_jobs
+from tests.unit.servers.bookie.web_rig import with_web_and_jobs
 
 pytestmark = pytest.mark.real_clock
 SCRUB = "/api/v1/bookie/scrub"
