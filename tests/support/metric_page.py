@@ -16,6 +16,7 @@ from autorecovery.auditing import metrics as auditor
 from autorecovery.copying import metrics as worker
 from bookie.metrics import register as register_bookie
 from broker.metrics import register as register_broker
+from broker.ownership.metrics import register_bundles
 from broker.security.metrics import register_authentication
 from broker.series.config import MetricsOptions
 from broker.tracing.metrics import register_tracing
@@ -109,6 +110,7 @@ async def families(world: World) -> list[Family]:
             register_tracing(by_server[name], None)
             register_ready(by_server[name], bool)
     register_cluster(by_server["broker"], int, bool)
+    register_bundles(by_server["broker"], "c", "b", dict, cast(Any, object()))
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):
             register_bookie(by_server[name], bookie, ConnectionCounts())

@@ -1,6 +1,6 @@
 """Values and keys of messages, decoded by their schema for people. Pure.
 
-    {"kind": "json", "text": "..."}      JSON and Avro, indented
+    {"kind": "json", "text": "..."}      JSON, Avro and Protocol Buffers, indented
     {"kind": "text", "text": "..."}      text, numbers, times
     {"kind": "hex", "text": "00 ff"}     bytes that are no text
     {"kind": "null", "text": ""}         there is no value
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from broker.console.messages.avro_values import UnreadableAvroError
 from broker.console.messages.avro_values import decode as decode_avro
+from broker.console.messages.protobuf_values import decode as decode_protobuf
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.schema import Schema, SchemaType
@@ -34,6 +35,10 @@ _NUMBERS: Final = {
     SchemaType.FLOAT: ">f",
     SchemaType.DOUBLE: ">d",
 }
+_PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
+_STRUCTURED: Final = (SchemaType.JSON, SchemaType.AVRO, *_PROTOBUF)
+_UNBOUNDED: Final = (SchemaType.AVRO, SchemaType.KEY_VALUE, *_PROTOBUF)
+"""Types of which a few bytes may be many values, or whose schemas take long to read."""
 QUICK_BYTES: Final = 2048
 """Bytes of a value up to which it is shown in well under 1 ms."""
 _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
@@ -77,8 +82,8 @@ def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: byt
 
 def is_slow(data: bytes | None, schema: Schema | None) -> bool:
     """Return whether `shown` may take longer than a step of the event loop has."""
-    if schema is not None and schema.type in (SchemaType.AVRO, SchemaType.KEY_VALUE):
-        return True  # a few bytes of Avro may be many values
+    if schema is not None and schema.type in _UNBOUNDED:
+        return True
     return data is not None and len(data) > QUICK_BYTES
 
 
@@ -90,8 +95,7 @@ def _decoded(data: bytes, schema: Schema, key: bytes | None, shown_max: int) -> 
     found = _value(data, schema)
     if found is _NOTHING:
         return None
-    structured = schema.type in (SchemaType.JSON, SchemaType.AVRO)
-    return ("json", _indented(found, shown_max)) if structured else ("text", str(found))
+    return ("json", _indented(found, shown_max)) if schema.type in _STRUCTURED else ("text", str(found))
 
 
 _NOTHING: Final = object()
@@ -106,6 +110,8 @@ def _value(data: bytes, schema: Schema) -> Any:
             return decode_avro(json.loads(schema.data), data)
         except UnreadableAvroError as error:
             raise ValueError(str(error)) from error
+    if kind in _PROTOBUF:
+        return decode_protobuf(schema, data)
     if kind is SchemaType.STRING:
         return data.decode()
     if kind is SchemaType.BOOLEAN:
