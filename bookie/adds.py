@@ -167,9 +167,14 @@ class AddBounds(NamedTuple):
 
 
 class Adds:
-    """Adds in progress and waiting, one object per bookie, or per pair of directory and journal."""
+    """Adds in progress and waiting, one object per bookie, or per pair of directory and journal.
 
-    def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
+    `journaled`: False answers adds that are in the write cache (journalWriteData). Those of recovery are journaled even
+    so: metadata that names the bookie follows them, and a bookie that lost them would deny them.
+    """
+
+    def __init__(self, bookie: AddingBookie, bounds: AddBounds, *, journaled: bool = True) -> None:
+        self._journaled = journaled
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
         """Adds with the times of their arrival."""
@@ -263,8 +268,11 @@ class Adds:
             return False
         if known_key is None:
             storage.set_master_key(ledger_id, key)
-        self.in_progress += run.count
-        journal.append(run, partial(self._ended, done, run), key, deferred)
+        if self._journaled or flags & RECOVERY_ADD:
+            self.in_progress += run.count
+            journal.append(run, partial(self._ended, done, run), key, deferred)
+        else:
+            done(run, Rc.OK)
         stats = bookie.stats
         stats.adds += run.count
         stats.add_bytes += run.size

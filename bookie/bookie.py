@@ -14,17 +14,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import trio
 
 from bookie import folders, ledger_facts
-from bookie.adds import AddBounds, AddingBookie, Adds, Passes
+from bookie.adds import Passes
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
-from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.directories.adds import LedgerAdds, SpreadAdds
+from bookie.directories.adds import SpreadAdds, adds_of
 from bookie.directories.assembly import Parts, parts
 from bookie.directories.readers import LedgerReadWorkers, SpreadReadWorkers
 from bookie.disks.mode import Mode, status_at_start
@@ -36,7 +35,6 @@ from bookie.fencing import FenceTable
 from bookie.garbage_rounds import GarbageRounds
 from bookie.journal.format import LogMark
 from bookie.journal.group_writer import OnDurable
-from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
 from bookie.limbo.epochs import Epochs
 from bookie.limbo.losses import Losses
@@ -101,7 +99,7 @@ class Bookie:
         self.rare_lines = RareLines()
         """Log lines about bad clients."""
         self.read_limit = ReadLimit(config.reads_in_progress_max)
-        self.adds = self._make_adds()
+        self.adds = adds_of(self, config, parts.routes, parts.directories)
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
         self._all_readers = (*self._readers.all, *self._urgent_readers.all)
@@ -128,6 +126,8 @@ class Bookie:
             checkpoint=self.checkpoint,
             on_failed=self._checkpoints.directory_failed,
         )
+        self.stays_dirty = False
+        """True if a stop could not write acknowledged entries that the journal does not have."""
         self._stopping = False
         self._given_up = False
         self.total_bytes: Callable[[str], int] = lambda _: 0
@@ -144,25 +144,13 @@ class Bookie:
         self.directories.changed = self._directory_changed
         disks.unflushed = lambda: self.storage.unflushed_bytes
         disks.changed = self._room_changed
+        disks.free_room = self._free_room
         disks.directory_of = parts.routes.directory
         disks.is_usable = lambda number: not self.directories.reasons[number]
         disks.on_broken = self._checkpoints.directory_failed
         disks.measured = self._flushed  # adds that wait are carried out, or refused if the bookie is read-only now
         if disks.is_full:
             self.storage.end_log_later()
-
-    def _make_adds(self) -> LedgerAdds:
-        config, made = self.config, self._parts
-        bounds = AddBounds(
-            waiting_max=config.journal.queue_size_max,
-            wait_s=config.add_wait_ms / 1000,
-            entries_waiting_max=config.adds_waiting_max,
-            in_progress_max=config.adds_in_progress_max,
-        )
-        if isinstance(made.storage, DbLedgerStorage) and isinstance(made.journal, Journal):
-            return Adds(cast(AddingBookie, self), bounds)
-        storages, journals = made.storage.directories, made.journal.journals
-        return SpreadAdds(self, storages, journals, made.routes, made.directories, bounds)
 
     def _workers(self, name: str, count: int) -> LedgerReadWorkers:
         count = min(max(count, 1), READ_WORKERS_MAX)
@@ -189,6 +177,15 @@ class Bookie:
     def request_flush(self, directory: int | None = None) -> None:
         """Begin a checkpoint soon, of one directory or of all."""
         self._checkpoints.request(directory)
+
+    def force(self, ledger_id: int, done: OnDurable) -> None:
+        """Call `done` when all that was acknowledged of the ledger is on disk. JournalFailedError: it is not called."""
+        if self.config.journal_write:
+            self.journal.of(ledger_id).force(ledger_id, done)
+        else:
+            directory = self._parts.routes.directory(ledger_id)
+            self._checkpoints.forces.add(directory, done)
+            self.request_flush(directory)
 
     def is_usable(self, ledger_id: int) -> bool:
         """Return whether the ledger's directory can be used."""
@@ -281,17 +278,17 @@ class Bookie:
         self.read_only = self.mode.read_only
 
     def _room_changed(self) -> None:
-        """React to a disk that became full or has room again.
-
-        When it is full, a checkpoint and a round of garbage collection make room.
-        """
+        """React to a disk that became full or has room again."""
         full = self.disks.is_full
         self.journal.economize(full)
         self.mode.update()
         if full:
             self.storage.end_log_later()
-            self.request_flush()
-            self.garbage.hurry()
+
+    def _free_room(self) -> None:
+        """Make room on a full disk, by a checkpoint and a round of garbage collection."""
+        self.request_flush()
+        self.garbage.hurry()
 
     # --- journal
 
@@ -399,7 +396,9 @@ class Bookie:
         try:
             await self.checkpoint()
         except (OSError, StorageFailedError) as error:
-            log.error("last checkpoint failed; the journal has all acknowledged entries", reason=str(error))
+            self.stays_dirty = not self.config.journal_write
+            remedy = "the other bookies have" if self.stays_dirty else "the journal has"
+            log.error(f"last checkpoint failed; {remedy} all acknowledged entries", reason=str(error))
         await self.storage.close()
         self._checkpoints.close()
 
@@ -441,7 +440,8 @@ async def open_bookie(
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if not (bookie.failed.is_set() or bookie.directories.any_failed or bookie.journals.any_failed):
+        failed = bookie.failed.is_set() or bookie.directories.any_failed or bookie.journals.any_failed
+        if not (failed or bookie.stays_dirty):
             await folders.unmark_dirty(world, config)
     finally:
         for lock in locks:

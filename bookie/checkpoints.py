@@ -22,6 +22,7 @@ from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.backlog import JournalBacklog
 from bookie.directories.barrier import MarkBarrier, Round
 from bookie.directories.detached import LOOK_S, Detached
+from bookie.directories.forces import Forces
 from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
 from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
@@ -41,8 +42,7 @@ log = get_logger(__name__)
 class Checkpoints:
     """Makes the checkpoints of one bookie.
 
-    `on_released`: called when ledgers that were removed may be written again. `on_failed`: called when the only storage
-    can no longer be trusted; every time.
+    `on_released`: called when removed ledgers may be written again. `on_failed`: called if the only storage has failed.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Checkpoints:
         self._flushing = [trio.Lock() for _ in storages]
         self._wanted = [trio.Event() for _ in storages]
         self._detached = Detached(health, watches=self._isolates)
+        self.forces = Forces(len(storages))
         self._moving = trio.Lock()
         self._move_wanted = trio.Event()
         self._stop_wanted = trio.Event()
@@ -122,7 +123,7 @@ class Checkpoints:
     # --- one checkpoint
 
     def request(self, directory: int | None = None) -> None:
-        """Begin a checkpoint soon, of one directory or of all."""
+        """As `Bookie.request_flush`."""
         for wanted in self._wanted if directory is None else self._wanted[directory : directory + 1]:
             wanted.set()
 
@@ -175,17 +176,15 @@ class Checkpoints:
             raise errors[0]
 
     async def _prepare(self, directories: Sequence[int]) -> Round:
+        held = self._removed
         removed = {
-            directory: [each for each in self._storages[directory].removed_ledgers() if self._is_new(directory, each)]
+            directory: [each for each in self._storages[directory].removed_ledgers() if (directory, each) not in held]
             for directory in directories
         }
         # The mark must pass every record of a removed ledger, including records not yet on disk.
         drained = await self._force(drain=any(removed.values()))
         marks = [journal.mark() for journal in self._journals]
         return Round(marks, removed if drained else {})
-
-    def _is_new(self, directory: int, ledger_id: int) -> bool:
-        return (directory, ledger_id) not in self._removed
 
     async def _force(self, *, drain: bool = False) -> bool:
         """Sync what was written without a sync; the mark waits for it.
@@ -214,9 +213,10 @@ class Checkpoints:
         storage = self._storages[directory]
         async with self._flushing[directory]:
             if self._health.is_final(directory):
+                self.forces.refuse(directory, self._health.reasons[directory])
                 return
             try:
-                await self._detached.busy(directory, storage.flush)
+                await self._detached.busy(directory, partial(self.forces.flush, directory, storage))
             except StorageFailedError as error:
                 self.directory_failed(directory, error, is_idle=True)
                 if not self._isolates or self._health.all_failed:

@@ -180,6 +180,13 @@ class BookieConfig(
         doc="false: acknowledge before the sync. A power cut then loses acknowledged entries of the last "
         "journalPageCacheFlushIntervalMSec; a client's force is synced.",
     )
+    journal_write: bool = conf_key(
+        "journalWriteData",
+        True,
+        doc="false: entries are acknowledged when they are in memory, and not written to the journal, except those of "
+        "recoveries and auto recovery. A bookie that ends without a stop has lost entries, and copies them back from "
+        "the other bookies: needs dataIntegrityChecking=true.",
+    )
     journal_sync_interval_ms: int = conf_key(
         "journalPageCacheFlushIntervalMSec",
         1000,
@@ -314,6 +321,14 @@ class BookieConfig(
     def id(self) -> str:
         """The bookie's name in the cluster."""
         return self.bookie_id or f"{self.host}:{self.port}"
+
+    def check_journal(self) -> None:
+        """Raise ValueError if entries are not journaled, and nothing brings lost ones back."""
+        if not self.journal_write and not self.integrity_check:
+            raise ValueError(
+                "journalWriteData=false needs dataIntegrityChecking=true: a bookie that was killed has lost "
+                "acknowledged entries, and has to copy them back from the other bookies"
+            )
 
     @property
     def journal(self) -> JournalConfig:

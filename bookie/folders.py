@@ -15,7 +15,7 @@ from typing import Final
 from bookie.config import BookieConfig
 from bookie.cookie import Losing, check_cookies, check_storage, stamp
 from bookie.errors import DirectoryInUseError
-from bookie.limbo.boot import boot_id
+from bookie.limbo.boot import boot_id, dirty_mark
 from quire.metadata.bookies import Cookie
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
@@ -107,7 +107,7 @@ async def mark_dirty(world: World, config: BookieConfig) -> None:
             path = f"{folder}/current/{DIRTY_FILE}"
             if world.disk.exists(path):
                 log.info("the bookie was not shut down cleanly", file=path)
-            world.disk.write_atomic(path, boot_id(world.disk))
+            world.disk.write_atomic(path, dirty_mark(boot_id(world.disk), journaled=config.journal_write))
 
     await world.offload.run(job, name="dirty")
 

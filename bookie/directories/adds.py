@@ -6,12 +6,15 @@ An add that waits for room holds up later adds of its directory and journal, and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from bookie.adds import Add, AddBounds, AddingBookie, Adds, Passes
+from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import DirectoryHealth
+from bookie.directories.journals import LedgerJournal
 from bookie.directories.routes import Routes
+from bookie.directories.storage import LedgerStorage
 from bookie.disks.watch import DiskWatch
 from bookie.journal.writer import Journal
 from bookie.last_confirmed import LacTable
@@ -22,6 +25,12 @@ from quire.wire.bookkeeper.v2 import Rc
 
 class SpreadBookie(Protocol):
     """The part of the bookie that adds over several directories use."""
+
+    @property
+    def storage(self) -> LedgerStorage: ...
+
+    @property
+    def journal(self) -> LedgerJournal: ...
 
     @property
     def disks(self) -> DiskWatch: ...
@@ -77,6 +86,8 @@ class SpreadAdds:
         routes: Routes,
         health: DirectoryHealth,
         bounds: AddBounds,
+        *,
+        journaled: bool = True,
     ) -> None:
         self._bookie = bookie
         self._routes = routes
@@ -86,7 +97,7 @@ class SpreadAdds:
 
         def make(directory: int, journal: int) -> Adds:
             place: AddingBookie = _Place(bookie, storages[directory], journals[journal], directory)
-            return Adds(place, share)
+            return Adds(place, share, journaled=journaled)
 
         self._queues = [[make(i, j) for j in range(len(journals))] for i in range(len(storages))]
 
@@ -146,3 +157,17 @@ class SpreadAdds:
 
 LedgerAdds: TypeAlias = Adds | SpreadAdds
 """Adds of a bookie, for its only directory or for several."""
+
+
+def adds_of(bookie: SpreadBookie, config: BookieConfig, routes: Routes, health: DirectoryHealth) -> LedgerAdds:
+    """Make the adds of a bookie, for its only directory or for several."""
+    bounds = AddBounds(
+        waiting_max=config.journal.queue_size_max,
+        wait_s=config.add_wait_ms / 1000,
+        entries_waiting_max=config.adds_waiting_max,
+        in_progress_max=config.adds_in_progress_max,
+    )
+    storage, journal, journaled = bookie.storage, bookie.journal, config.journal_write
+    if isinstance(storage, DbLedgerStorage) and isinstance(journal, Journal):
+        return Adds(cast(AddingBookie, bookie), bounds, journaled=journaled)
+    return SpreadAdds(bookie, storage.directories, journal.journals, routes, health, bounds, journaled=journaled)

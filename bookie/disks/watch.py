@@ -95,6 +95,15 @@ class DiskWatch:
         """Bytes that are not in an entry log yet."""
         self.changed: Callable[[], None] = lambda: None
         """Called when `reason` has changed from or to "", or `is_full` has changed."""
+        self.free_room: Callable[[], None] = lambda: None
+        """Called when a directory has become full, after the reserves that are needed for it are released.
+
+        A flush before that would find no room for what it writes.
+        """
+        self._looks = 0
+        """Measurements begun."""
+        self._full_since: int | None = None
+        """`_looks` when a directory became full; None if `free_room` was called since."""
         self.measured: Callable[[], None] = lambda: None
         """Called after a measurement."""
         self.must_end = trio.Event()
@@ -240,6 +249,7 @@ class DiskWatch:
 
     async def _look(self) -> int:
         """Measure once, and return the bytes free on the fullest disk."""
+        self._looks += 1
         unflushed = self.unflushed()
         directories = self._directories
 
@@ -273,6 +283,10 @@ class DiskWatch:
                 each.room.measured(each.free, unflushed, reserve_held=each.holds_reserve)
         self._compare(spaces)
         self._tell()
+        # A measurement that had begun before the directory was full may have left its reserve alone.
+        if self._full_since is not None and self._full_since < self._looks:
+            self._full_since = None
+            self.free_room()
         return min(each.free for each in directories)
 
     async def _look_apart(self, measuring: Measuring, unflushed: int) -> Sequence[Sequence[Space]]:
@@ -359,4 +373,7 @@ class DiskWatch:
         if self.reason and not self._config.read_only_mode_enabled:
             log.error("the bookie ends, because readOnlyModeEnabled=false", reason=self.reason)
             self.must_end.set()
+        if self.is_full:
+            self._full_since = self._looks
+            self._wake.set()
         self.changed()

@@ -15,9 +15,9 @@ class IntegrityKeys:
         "dataIntegrityChecking",
         False,
         doc="true: a bookie that may have lost data (an older image of a folder, a part of the journal skipped, "
-        "an unclean stop with journalSyncData=false) answers 'unknown' for what it lacks, and copies it from "
-        "the other bookies; with dataIntegrityStampMissingCookies also one with an empty folder. false: it does "
-        "not start after such a loss.",
+        "an unclean stop with journalSyncData=false or journalWriteData=false) answers 'unknown' for what it lacks, "
+        "and copies it from the other bookies; with dataIntegrityStampMissingCookies also one with an empty folder. "
+        "false: it does not start after such a loss.",
     )
     integrity_stamp: bool = conf_key(
         "dataIntegrityStampMissingCookies",

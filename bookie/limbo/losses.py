@@ -6,11 +6,13 @@
     a folder older than the cluster's epoch (epochs.py)             an image of a disk was put back
     a part of the journal skipped                                   skipReplayJournalInvalidRecord
     not shut down, and the machine restarted since                  only with journalSyncData=false
+    not shut down                                                   only with journalWriteData=false
     the file `limboPending`                                         a start after a loss was interrupted
 
 A bookie that went on with such folders would deny entries that it acknowledged, and a recovery could end a ledger
 before them. So it does not start, unless dataIntegrityChecking is set: then every ledger that names it is put into
-limbo first (preboot.py). A kill with an intact journal is no loss, and neither is a power cut with journalSyncData.
+limbo first (preboot.py). A kill with an intact journal is no loss, and neither is a power cut with journalSyncData. The
+file DIRTY has the value that journalWriteData had in the run that ended.
 
 The note `limboPending` is written before anything else that a loss changes, and removed when all ledgers are in limbo:
 a crash at any step in between starts from the loss again.
@@ -28,7 +30,7 @@ from bookie.config import BookieConfig
 from bookie.cookie import LIMBO_PENDING_FILE, rebuild_command
 from bookie.directories.storage import LedgerStorage
 from bookie.errors import CookieMismatchError
-from bookie.limbo.boot import boot_id
+from bookie.limbo.boot import boot_id, is_unjournaled, loss_of
 from bookie.limbo.epochs import EPOCH_FILE, Epochs
 from bookie.limbo.preboot import named_by, put_into_limbo
 from bookie.recovery import Starts, last_mark_path, plan, seal_path_of
@@ -100,10 +102,8 @@ class Losses:
             )
         if outdated and not self.lacking:
             self.reasons.append(f"an older image of {', '.join(outdated)}")
-        if not self.reasons and await run(partial(self._world.disk.exists, self._pending), name="limbo"):
-            self.reasons.append("the start after an earlier loss was interrupted")
-        if config.integrity_check and not config.journal_sync and await run(self._was_cut, name="limbo"):
-            self.reasons.append("it was not shut down, with journalSyncData=false")
+        if not self.reasons:
+            self.reasons += await run(self._recorded, name="limbo")
 
     async def plan(self) -> Starts:
         """Find losses, and where replay begins (see `recovery.plan`). Nothing is changed but for the note of a loss.
@@ -157,18 +157,30 @@ class Losses:
         self._world.disk.unlink(self._pending)
         self._world.disk.sync_dir(f"{self._config.ledger_directory}/current")
 
-    def _was_cut(self) -> bool:
-        """Return whether the bookie ended without a stop, and unsynced data may be lost. Blocking."""
-        disk = self._world.disk
-        for folder in self._config.ledger_directories:
+    def _recorded(self) -> list[str]:
+        """Return the reasons that files record. Blocking. CookieMismatchError as `_was_cut`."""
+        found = [self._was_cut()]
+        if self._world.disk.exists(self._pending):
+            found.append("the start after an earlier loss was interrupted")
+        return [reason for reason in found if reason]
+
+    def _was_cut(self) -> str:
+        """Return why the bookie lacks data if it ended without a stop, "" if it does not. Blocking.
+
+        CookieMismatchError if it may not go on without the data.
+        """
+        disk, config = self._world.disk, self._config
+        for folder in config.ledger_directories:
             try:
-                boot = disk.read(f"{folder}/current/DIRTY")
+                mark = disk.read(f"{folder}/current/DIRTY")
             except FileNotFoundError:
                 continue
-            # The kernel keeps what a killed process wrote, until the machine restarts.
-            if not boot or boot != boot_id(disk):
-                return True
-        return False
+            lost = loss_of(mark, boot_id(disk), journaled=config.journal_write, synced=config.journal_sync)
+            if lost and config.integrity_check:
+                return lost
+            if lost and is_unjournaled(mark):
+                raise CookieMismatchError(f"{folder}: {lost}, so it has lost acknowledged entries. {self._remedy()}")
+        return ""
 
     def _remedy(self) -> str:
         return (

@@ -76,7 +76,8 @@ class Scrubber:
         self._metadata = metadata
         self._open_peers = peers
         self._healer = Healer(bookie)
-        self._throttle = CopyThrottle(bookie.config.scrub_rate)
+        self._rate = bookie.config.scrub_rate
+        self._throttle = CopyThrottle(self._rate)
         self._asked = trio.Event()
         self._saved_at = 0.0
         self._loaded = False
@@ -87,6 +88,16 @@ class Scrubber:
     def ask(self) -> None:
         """Begin a round soon, whatever the interval."""
         self._asked.set()
+
+    @property
+    def rate(self) -> int:
+        """Return the entries that a scrub reads per second. Set it until the next start."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: int) -> None:
+        self._rate = rate
+        self._throttle = CopyThrottle(rate)
 
     @property
     def bytes_copied(self) -> int:
@@ -222,7 +233,7 @@ class Scrubber:
         digest = _digest(metadata)
         entry_id = 0
         while entry_id >= 0:
-            rows_max = min(ROWS_PER_STEP, self._bookie.config.scrub_rate)
+            rows_max = min(ROWS_PER_STEP, self._rate)
             look = partial(check_rows, storage.parts, ledger_id, entry_id, rows_max, digest)
             step = await self._bookie.world.offload.run(look, name="scrub")
             entry_id = step.next_entry

@@ -63,6 +63,9 @@ class SessionBookie(Protocol):
     def fence(self, ledger_id: int, key: bytes | None, done: Callable[[Rc], None]) -> None:
         """Refuse further adds to the ledger except recovery's. `done` is called when that is durable, or refused."""
 
+    def force(self, ledger_id: int, done: OnDurable) -> None:
+        """Call `done` when all that was acknowledged of the ledger is on disk. JournalFailedError: it is not called."""
+
     def write_lac(self, ledger_id: int, key: bytes, package: bytes, on_durable: OnDurable) -> Rc:
         """Store an explicit LAC. `on_durable` is called only if Rc.OK is returned."""
 

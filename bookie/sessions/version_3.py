@@ -201,7 +201,7 @@ class Version3:
         rc = Rc.OK
         try:
             if journal.has_room(0):
-                journal.force(ledger_id, forced)
+                self._bookie.force(ledger_id, forced)
                 self._bookie.stats.forces += 1
             else:
                 rc = Rc.TOO_MANY_REQUESTS

@@ -17,7 +17,7 @@ from quire.servers.bookie.host_name import BookieNameKeys
 from quire.servers.bookie.layout_keys import LayoutKeys
 from quire.servers.bookie.metadata import ClusterMetadataKeys
 from quire.servers.bookie.tls_keys import BookieTlsKeys
-from quire.servers.keys import AddressKeys
+from quire.servers.keys import AddressKeys, HttpKeys
 from quire.service.original_conf import Rules
 from quire.service.process_conf import Change, Process
 from quire.service.properties import Grammar
@@ -37,6 +37,7 @@ class ClusterConfig:
     layouts: LayoutKeys
     tls: BookieTlsKeys
     auth: BookieClientAuthKeys
+    http: HttpKeys
 
     def __post_init__(self) -> None:
         self.tls.client()

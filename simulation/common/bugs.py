@@ -65,6 +65,7 @@ from quire.world.doors import Buffer, File
 from simulation.common.bugs_of_compaction import BUGS_OF_COMPACTION
 from simulation.common.bugs_of_directories import BUGS_OF_DIRECTORIES
 from simulation.common.bugs_of_life import BUGS_OF_LIFE
+from simulation.common.bugs_of_limbo import BUGS_OF_LIMBO
 from simulation.common.patching import Patch, patched
 from simulation.machines import key_value
 
@@ -434,6 +435,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "key-not-released": _key_not_released,
     **BUGS_OF_DIRECTORIES,
     **BUGS_OF_COMPACTION,
+    **BUGS_OF_LIMBO,
     **BUGS_OF_LIFE,
 }
 """Bugs by name; the docstring describes each."""

@@ -166,11 +166,15 @@ class BookieNode(Node):
             if bookie.directories.folders[1:] or bookie.journals.folders[1:]:
                 failure = StorageFailedError("all directories of a kind have failed")
                 watching.start_soon(end_when, bookie.failed, failure, name="bookie failed")
+            self.start_jobs(watching, world, bookie, metadata)
             async with trio.open_nursery() as nursery:
                 serving = partial(serve_bookie, world, bookie, metadata, bind_address=self.name, stop=stop)
                 await nursery.start(serving, name="serve")
                 self.ready.set()
             watching.cancel_scope.cancel()
+
+    def start_jobs(self, nursery: trio.Nursery, world: World, bookie: Bookie, metadata: HostMetadata) -> None:
+        """Start what runs beside the bookie; it is cancelled when the bookie stops."""
 
     @property
     def up(self) -> Bookie | None:
@@ -183,14 +187,15 @@ class BookieNode(Node):
             await trio.sleep(0.05)
 
     def has(self, ledger_id: int, entry_id: int) -> bool | None:
-        """Return whether it has the entry, synced or not; None if it is down."""
+        """Return whether it has the entry, synced or not; None if it is down, or has lost it and says so (limbo)."""
         bookie = self.up
         if bookie is None:
             return None
         storage = bookie.storage.of(ledger_id)
         with self.host.disk.folders.unseen():
             cached = storage._cache.find(ledger_id, entry_id) is not None
-            return cached or storage._locations.get(ledger_id, entry_id) != 0
+            found = cached or storage._locations.get(ledger_id, entry_id) != 0
+        return None if not found and ledger_id in bookie.storage.limbo else found
 
     def fenced(self, ledger_id: int) -> bool | None:
         bookie = self.up

@@ -38,6 +38,7 @@ from simulation.ledger import swarm as ledger_swarm
 from simulation.ledger.checkers import LedgerChecker, LedgerHistory
 from simulation.ledger.faults import LedgerNemesis
 from simulation.ledger.hosts import ClientNode
+from simulation.ledger.losing import SCRUB_ERRORS, LosingNemesis, LosingNode, Losses, draw_losses, until_whole
 from simulation.ledger.observing import recoveries_observed
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
@@ -94,13 +95,18 @@ class LedgerStory:
 
     nemesis: Nemesis
 
-    def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False) -> None:
-        """`spread`: bookies have several directories, each with faults of its own."""
+    def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False, loses: bool = False) -> None:
+        """`spread`: bookies have several directories, each with faults of its own. `loses`: bookies lose data, and
+        copy it back (losing.py).
+        """
         self.universe = universe
         self.tale = tale
         self._spread = spread
+        self._loses = loses
+        self.losses: Losses | None = None
         self.tree = WatchedTree(self._metadata_changed)
         self.finished = False
+        self.all_bookies: list[BookieNode] = []
         self._cast()
         self.by_id = {node.id: node for node in self.all_bookies}
         self.recoveries = 0
@@ -114,10 +120,23 @@ class LedgerStory:
         drawn = ledger_swarm.draw(self.universe.derive("swarm"))
         directories = self.universe.derive("directories")
         self.swarm = ledger_swarm.draw_directories(drawn, directories) if self._spread else drawn
+        if self._loses:
+            self._cast_losing(self.universe.derive("losses"))
+            return
         self.checker = LedgerChecker(self._has, self._fenced)
         self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
         self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
         self.nemesis = self.hunter = LedgerNemesis(self)
+
+    def _cast_losing(self, rng: Random) -> None:
+        """Make the hosts of bookies that lose data, perhaps with several directories."""
+        if rng.random() < 0.4:
+            self.swarm = ledger_swarm.draw_directories(self.swarm, rng)
+        self.swarm, self.losses = draw_losses(self.swarm, rng)
+        self.checker = LedgerChecker(self._has, self._fenced)
+        self.all_bookies = [LosingNode(self, f"b{number}", self.losses) for number in range(self.swarm.bookies)]
+        self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
+        self.nemesis = self.hunter = LosingNemesis(self, self.losses, rng)
 
     @property
     def bookies(self) -> list[BookieNode]:
@@ -278,6 +297,8 @@ class LedgerStory:
                 await trio.sleep(0.1)
             self.finished = True
             await self._finish()
+        if self.losses is not None:
+            await until_whole(self.bookies)
         self.checker.check_final()
         return self._summary()
 
@@ -329,28 +350,34 @@ def run_ledger_history(
     tale: Tale | None = None,
     full_disks: bool = False,
     spread: bool = False,
+    loses: bool = False,
 ) -> LedgerSummary:
     """Run one history.
 
     Raises ViolationError if an invariant does not hold, TooSlowError if the healed cluster makes no progress. `lines`
     gets the trace, with every step of every task if `steps`; `tale` its main events. `full_disks`: disks of bookies
-    fill up, too. `spread`: bookies have several directories, with faults of single ones."""
+    fill up, too. `spread`: bookies have several directories, with faults of single ones. `loses`: bookies lose data."""
+    announced: list[str] = []
 
     async def main(universe: Universe) -> LedgerSummary:
         if lines is not None:
             universe.trace.lines = lines
-        story = LedgerStory(universe, tale or Tale(on=False), spread=spread)
-        if full_disks:
+        story = LedgerStory(universe, tale or Tale(on=False), spread=spread, loses=loses)
+        if full_disks or (story.losses is not None and story.losses.full_disks):
             story.nemesis.fill_disks()
+            announced.extend(FULL_DISK_ERRORS)
+        if story.losses is not None and story.losses.way == "scrubbed":
+            announced.extend(SCRUB_ERRORS)
         with recoveries_observed(story):
             return await story.run()
 
     with watched() as log:
         summary = run(seed, main, keep=lines is not None, steps=steps)
-        announced = FOLDER_ERRORS if summary.folder_faults else ()
-        log.check((*announced, *(FULL_DISK_ERRORS if full_disks else ())))
+        log.check((*announced, *(FOLDER_ERRORS if summary.folder_faults else ())))
         return summary
 
 
+run_losing_history = partial(run_ledger_history, loses=True)
+"""As `run_ledger_history`, of bookies that lose data and copy it back."""
 run_spread_history = partial(run_ledger_history, spread=True)
 """As `run_ledger_history`, of bookies with several directories."""

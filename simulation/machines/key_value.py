@@ -104,6 +104,10 @@ class MapImages:
         twin._maps = {path: image.fork() for path, image in self._maps.items()}
         return twin
 
+    def paths(self) -> list[str]:
+        """Return the folders of all maps, sorted."""
+        return sorted(self._maps)
+
     def remove(self, path: str) -> None:
         """Remove a map, with its folder's files."""
         del self._maps[path]

@@ -62,3 +62,29 @@ async def test_an_emptied_bookie_comes_back_with_all_its_copies(bookies: BookieC
     victim.start()
     assert await has_all(victim, ledger_ids)
     assert rc_of_read(victim, ledger_ids[0], ENTRIES) == Rc.NO_ENTRY
+
+
+@pytest.fixture
+def unjournaled(tmp_path: Path) -> Iterator[BookieCluster]:
+    with cluster(tmp_path, 3, CHECKED | {"journalWriteData": "false", "flushInterval": 600_000}) as made:
+        yield made
+
+
+async def test_without_a_journal_of_entries_a_killed_bookie_denies_nothing_and_gets_its_copies_back(
+    unjournaled: BookieCluster,
+) -> None:
+    async with open_client(real_world(), unjournaled.uri) as client:
+        await until(partial(sees, client, 3), "all are seen")
+        ledger_ids = [await written(client, close=True), await written(client, close=False)]
+        victim, other, _ = unjournaled.bookies
+        await until(partial(has_all, victim, ledger_ids), "the slowest copies have arrived")
+        assert other.stop() == 0, "a stop writes everything to the entry log"
+        victim.kill()
+        victim.start()
+        assert "it was not shut down, with journalWriteData=false" in victim.log()
+        for entry_id in (0, ENTRIES - 1, ENTRIES):
+            assert rc_of_read(victim, ledger_ids[1], entry_id) == Rc.UNKNOWN_LEDGER_STATE
+        other.start()
+        await until(partial(has_all, victim, ledger_ids), "all copies are back")
+        for ledger_id in ledger_ids:
+            await check(client, ledger_id, ENTRIES)

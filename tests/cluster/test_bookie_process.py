@@ -191,10 +191,10 @@ def test_a_cluster_that_was_never_made_is_told_with_the_remedy(cluster: Cluster)
 
 
 def test_a_wrong_configuration_ends_with_exit_code_1_and_every_problem(cluster: Cluster) -> None:
-    bookie = cluster.bookie(journalWriteData="false", flushIntervall=1, numReadWorkerThreads="many")
+    bookie = cluster.bookie(journalFormatVersionToWrite="4", flushIntervall=1, numReadWorkerThreads="many")
     code, said = bookie.refused()
     assert code == 1
-    for name in ("journalWriteData", "flushIntervall", "numReadWorkerThreads"):
+    for name in ("journalFormatVersionToWrite", "flushIntervall", "numReadWorkerThreads"):
         assert name in said
 
 
@@ -220,6 +220,28 @@ def test_a_read_only_bookie_is_registered_as_one_and_can_be_switched(cluster: Cl
     bookie.start()
     cluster.wait_until_registered(writable=[], read_only=[bookie.id], what="read-only from the start")
     assert bookie.connect().read(7, 0) == (0, entry(7, 0))
+
+
+def test_a_bookie_above_its_disk_threshold_is_registered_read_only_or_ends_with_5_as_it_is_told(
+    cluster: Cluster,
+) -> None:
+    """Any disk is more than a millionth full."""
+    bookie = cluster.bookie().start()
+    assert bookie.connect().add(7, 0) == 0
+    bookie.stop()
+    bookie.settings |= {"diskUsageThreshold": 0.000001, "diskUsageWarnThreshold": 0.000001}
+    bookie.start()
+    cluster.wait_until_registered(writable=[], read_only=[bookie.id], what="read-only for its disk")
+    wire = bookie.connect()
+    assert wire.add(7, 1) == 105
+    assert wire.read(7, 0) == (0, entry(7, 0))
+    bookie.stop()
+    bookie.settings["readOnlyModeEnabled"] = "false"
+    code, said = bookie.refused()
+    assert code == 5
+    assert "above diskUsageThreshold=" in said
+    assert "readOnlyModeEnabled=false" in said
+    cluster.wait_until_registered(writable=[], read_only=[], what="not registered")
 
 
 def test_a_bookie_whose_session_expired_registers_again_or_ends_as_it_is_told(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ CHEAP = {
     "life": 6,
     "ledger": 4,
     "spread": 9,
+    "losing": 8,
     "cluster": 1,
     "transacting": 16,
     "living": 1,

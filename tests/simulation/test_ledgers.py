@@ -24,6 +24,9 @@ SLICE = (4, 7, 9, 10, 11, 14, 18, 19, 20, 22, 28, 30, 32, 35)
 TOLD = 7
 """Seed of the slice whose tale is printed."""
 FULL = range(1000)
+LOSING = (5, 6, 8, 22)
+"""Quick seeds of losses: flipped bits, a bookie without a journal of entries, emptied folders and older images."""
+LOSING_FULL = range(300)
 UNMEASURED_MAX = 0.001
 """Share of the recoveries that may close a ledger without its length, as no copy of its last entry was reachable."""
 
@@ -82,3 +85,21 @@ def test_telling_the_tale_does_not_change_the_history(histories: Histories) -> N
         "LedgerFenced",
         "Healed",
     }
+
+
+# --- bookies that lose data and copy it back
+
+
+def test_no_loss_of_one_bookie_loses_what_the_cluster_confirmed(
+    histories: Histories, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        counts = assert_good(histories.of("losing", LOSING))
+    assert {"lost data", "flipped entry", "kill"} <= set(counts)
+
+
+@pytest.mark.full
+def test_three_hundred_seeds_of_the_losing_history(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        counts = assert_good(list(sweep(["losing"], LOSING_FULL, jobs=JOBS)))
+    assert counts["lost data"] >= 50

@@ -29,6 +29,7 @@ from quire.cli.shell.metadata import bookie_ids, bookies, cluster, cookies, over
 from quire.cli.shell.offline import bookie_cookie, consistency, conversion, formatting, rebuilding
 from quire.cli.shell.output import Output
 from quire.cli.shell.repair import decommission, forced_checks, marks, recovery
+from quire.cli.shell.running import jobs
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import MetadataError
 from quire.servers.cluster_config import load_config
@@ -65,6 +66,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         conversion,
         rebuilding,
         consistency,
+        jobs,
     )
     for command in module.COMMANDS
 }

@@ -55,6 +55,7 @@ class BookieServerConfig:
 
     def __post_init__(self) -> None:
         self.bookie.check_pressure()
+        self.bookie.check_journal()
         if self.metrics.has_own_port and self.metrics.own_port == 0 and not self.process.allow_ephemeral_ports:
             raise ValueError("prometheusStatsHttpPort=0: a free port needs allowEphemeralPorts=true")
         self.tls.server()

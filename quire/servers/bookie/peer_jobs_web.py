@@ -2,15 +2,18 @@
 
 GET /api/v1/bookie/data_integrity    limbo: ledgers in it, and how far the copying is
 GET /api/v1/bookie/scrub             when each log was last read, what is damaged, what was healed
-PUT /api/v1/bookie/scrub             begin a scrub, or go on with one, now
+PUT /api/v1/bookie/scrub             begin a scrub, or go on with one, now: without a body, or {"begin": true}; or set
+                                     the rate until the next start: {"entriesPerSecond": 500}
 """
 
 from __future__ import annotations
 
+import json
 from itertools import islice
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from bookie.bookie import Bookie
@@ -18,8 +21,12 @@ from bookie.scrubber.scrubber import Scrubber
 from quire.metadata.errors import MetadataError
 from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.service.jackson import as_json
+from quire.service.log import get_logger
 from quire.service.routes import original_route
 
+log = get_logger(__name__)
+
+RATE_MAX: Final = 1_000_000
 LEDGERS_SHOWN = 100
 LOGS_SHOWN = 1000
 """Logs that were read longest ago."""
@@ -48,14 +55,52 @@ def peer_jobs_routes(bookie: Bookie, jobs: PeerJobs) -> list[Route]:
     async def scrub(request: Request) -> Response:
         return as_json(scrub_report(bookie, jobs.scrubber))
 
-    async def begin_scrub(request: Request) -> Response:
-        jobs.scrubber.ask()
+    async def change_scrub(request: Request) -> Response:
+        try:
+            wanted = decode_scrub(await request.body())
+        except ValueError as error:
+            return PlainTextResponse(str(error), status_code=400)
+        if wanted.rate is not None:
+            jobs.scrubber.rate = wanted.rate
+            log.info("rate of scrubs set over HTTP", entries_per_second=wanted.rate)
+        if wanted.begin:
+            jobs.scrubber.ask()
+            log.info("scrub asked for over HTTP")
         return await scrub(request)
 
     return [
-        original_route("/api/v1/bookie/scrub", (MetadataError,), GET=scrub, PUT=begin_scrub),
+        original_route("/api/v1/bookie/scrub", (MetadataError,), GET=scrub, PUT=change_scrub),
         original_route("/api/v1/bookie/data_integrity", (MetadataError,), GET=data_integrity),
     ]
+
+
+class WantedScrub(NamedTuple):
+    """Request of a PUT. `rate`: entries per second; None: as it is."""
+
+    begin: bool
+    rate: int | None
+
+
+def decode_scrub(body: bytes) -> WantedScrub:
+    """Return what a body asks for. ValueError.
+
+    >>> decode_scrub(b""), decode_scrub(b'{"entriesPerSecond": 5}')
+    (WantedScrub(begin=True, rate=None), WantedScrub(begin=False, rate=5))
+    """
+    if not body:
+        return WantedScrub(begin=True, rate=None)
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not value or not value.keys() <= {"begin", "entriesPerSecond"}:
+        raise ValueError('the body must be empty, or JSON with "begin" or "entriesPerSecond" or both')
+    begin, rate = value.get("begin", False), value.get("entriesPerSecond")
+    if not isinstance(begin, bool):
+        raise ValueError("begin must be true or false")
+    if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or not 1 <= rate <= RATE_MAX):
+        raise ValueError(f"entriesPerSecond must be a whole number from 1 to {RATE_MAX}")
+    return WantedScrub(begin, rate)
 
 
 def scrub_report(bookie: Bookie, scrubber: Scrubber) -> dict[str, object]:
@@ -92,6 +137,7 @@ def scrub_report(bookie: Bookie, scrubber: Scrubber) -> dict[str, object]:
     ]
     return {
         "running": counts.running,
+        "entriesPerSecond": scrubber.rate,
         "rounds": counts.rounds,
         "entriesRead": counts.entries,
         "bytesRead": counts.bytes,

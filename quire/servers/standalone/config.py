@@ -112,6 +112,7 @@ STANDALONE: Final = Process(
         "maxPendingAddRequestsPerThread": None,
         # No other bookie to copy from.
         "dataIntegrityChecking": None,
+        "journalWriteData": None,
         "dataIntegrityStampMissingCookies": None,
         "quireDataIntegrityRateMb": None,
         "localScrubInterval": None,

@@ -97,9 +97,6 @@ def is_a_class(value: str) -> bool:
 
 
 _REFUSED: Final[Mapping[str, Rule]] = {
-    "journalWriteData": refused(
-        is_false, "acknowledged data is in the journal; set it to true, or run fewer copies of the data"
-    ),
     "journalFormatVersionToWrite": refused(
         lambda value: value not in ("5", "6"),
         "only version 6 is written, also where Pulsar's file asks for 5, and all are read; remove the key. A bookie of "

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quire.service.original_conf import Fate, Rule, is_true, refused
+from quire.service.original_conf import Fate, Rule, is_false, is_true, refused
 from quire.service.unsupported.bookie_keys import BOOKIE, OBEYED_BY_RECOVERY, is_a_class
 from quire.service.unsupported.broker_keys import BROKER, by_reason
 
@@ -70,6 +70,9 @@ STANDALONE: Final[Mapping[str, Rule]] = {
     "managedLedgerDefaultEnsembleSize": refused(_is_not_one, _ONE_COPY),
     "managedLedgerDefaultWriteQuorum": refused(_is_not_one, _ONE_COPY),
     "managedLedgerDefaultAckQuorum": refused(_is_not_one, _ONE_COPY),
+    "journalWriteData": refused(
+        is_false, "what is not in the journal is lost by a kill, and there is no other copy; set it to true"
+    ),
     "bookkeeperUseV2WireProtocol": Rule(Fate.HARMLESS, "the bookie is in this process"),
     "enableRunBookieTogether": Rule(Fate.HARMLESS, "the bookie is in this process"),
     "enableRunBookieAutoRecoveryTogether": refused(is_true, _ONE_COPY),

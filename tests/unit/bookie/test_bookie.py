@@ -216,8 +216,9 @@ async def test_a_flush_that_fails_leaves_the_mark_where_it_was(machine: Machine)
 
 @pytest.mark.expect_error("journal group not written", "no room")
 async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_reserve(machine: Machine) -> None:
-    machine.config = replace(CONFIG, journal_prealloc_mb=0, overreplicated_wait_ms=0)
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
     async with machine.life() as (bookie, client):
+        await until(lambda: bookie.world.disk.exists(RESERVE))
         await client.add(7, 0)
         machine.host.disk.limit(100)
         assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
@@ -237,6 +238,29 @@ async def test_on_a_full_disk_only_adds_of_high_priority_are_taken_out_of_the_re
         await trio.sleep(2)
         assert bookie.world.disk.exists(RESERVE)
         assert await client.add(7, 21) == v2.AddAcks(Rc.OK, 7, 21, 21)
+
+
+@pytest.mark.expect_error("journal group not written", "no room")
+async def test_on_a_full_disk_the_reserve_is_released_before_a_checkpoint_needs_its_room(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.config = replace(CONFIG, journal_prealloc_mb=0)
+    async with machine.life() as (bookie, client):
+        await until(lambda: bookie.world.disk.exists(RESERVE))
+        await client.add(7, 0)
+        reserves: list[bool] = []
+        request = bookie.request_flush
+
+        def requested(directory: int | None = None) -> None:
+            reserves.append(bookie.world.disk.exists(RESERVE))
+            request(directory)
+
+        monkeypatch.setattr(bookie, "request_flush", requested)
+        machine.host.disk.limit(100)
+        assert await client.add(7, 1, 20) == v2.AddAcks(Rc.IO, 7, 1, 20)
+        assert bookie.read_only, "this does not wait for the reserve"
+        await until(lambda: bool(reserves))
+        assert reserves == [False]
 
 
 @pytest.mark.expect_error("no room")

@@ -5,29 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 
-from bookie.bookie import Bookie, open_bookie
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.ledger_ids import SequenceLedgerIds
-from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata, initialize_layout
-from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.servers.bookie.config import BOOKIE
-from quire.servers.bookie.peer_jobs import PeerJobs
-from quire.servers.bookie.web import web_app
-from quire.servers.bookie.web_ports import bookie_metrics
-from quire.service.http import serve_web
-from quire.service.serve import ConnectionCounts
-from quire.world.real import real_world
 from tests.unit.bookie.build import Client
-from tests.unit.servers.bookie.asking import request
+from tests.unit.servers.bookie.web_rig import with_web
 
 pytestmark = pytest.mark.real_clock
 
@@ -54,46 +42,6 @@ BY_NAME = (
     "file_type=journal",
 )
 """Resources whose answers always have the same names."""
-
-Ask = Callable[..., Awaitable[tuple[int, str]]]
-
-
-@asynccontextmanager
-async def with_web(
-    folder: Path, settings: dict[str, Any] | None = None
-) -> AsyncIterator[tuple[Ask, Bookie, MemoryStore]]:
-    world, store = real_world(1), MemoryStore(MemoryTree())
-    await initialize_layout(store, rng=world.rng)
-    config = BOOKIE.build(
-        {
-            "bookieId": "b:1",
-            "advertisedAddress": "127.0.0.1",
-            "journalDirectories": (str(folder / "journal"),),
-            "ledgerDirectories": (str(folder / "ledgers"),),
-            "journalPreAllocSizeMB": 1,
-            "httpServerHost": "127.0.0.1",
-            "httpServerPort": 0,
-            "quireZooKeeperAuth": "digest:me:secret",
-            **(settings or {}),
-        }
-    )
-    stop = trio.Event()
-    async with open_bookie(world, config.bookie, store) as bookie, trio.open_nursery() as nursery:
-
-        async def serve(task_status: trio.TaskStatus[tuple[str, int]]) -> None:
-            jobs = PeerJobs(world, bookie, store, config, None)
-            metrics = bookie_metrics(bookie, ConnectionCounts(), config, jobs)
-            app = web_app(bookie, store, config, nursery, metrics, jobs)
-            await serve_web(app, config.http.host, config.http.port, stop=stop, task_status=task_status)
-
-        address = await nursery.start(serve)
-
-        async def ask(path: str, method: str = "GET", body: object = None) -> tuple[int, str]:
-            return await request(address, method, path, body)
-
-        with trio.fail_after(30):
-            yield ask, bookie, store
-        stop.set()
 
 
 async def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Commands of the shell that ask a running bookie over its HTTP port."""
