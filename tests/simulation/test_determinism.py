@@ -25,12 +25,11 @@ CHEAP = {
     "life": 6,
     "ledger": 4,
     "spread": 9,
-    "day": 3,
     "cluster": 1,
     "transacting": 16,
     "living": 1,
 }
-"""A quick seed of each history, of those that the other tests run."""
+"""A quick seed of each history, of those that the other tests run; a day takes too long to be run twice more."""
 DIGESTS = """
 import sys
 from simulation.common.sweep import Work, run_all
@@ -43,7 +42,7 @@ if __name__ == "__main__":  # which its worker processes are not
 
 
 def test_another_hash_seed_gives_the_same_histories(histories: Histories, tmp_path: Path) -> None:
-    assert CHEAP.keys() == HISTORIES.keys()
+    assert CHEAP.keys() == HISTORIES.keys() - {"day"}
     # (of the processes of the other tests)
     ours = os.environ.get("PYTHONHASHSEED", "random")
     program = tmp_path / "digests.py"
@@ -55,7 +54,7 @@ def test_another_hash_seed_gives_the_same_histories(histories: Histories, tmp_pa
     found = histories.outcomes([Work(history, seed) for history, seed in CHEAP.items()])
     assert done.stdout.splitlines() == [f"{each.history} {each.seed} {each.digest}" for each in found]
     assert all(each.digest for each in found), "a history that failed has none"
-    assert len({each.digest for each in found}) == len(HISTORIES)
+    assert len({each.digest for each in found}) == len(CHEAP)
 
 
 def digests(target: Path, hash_seed: str, seeds: str) -> list[str]:

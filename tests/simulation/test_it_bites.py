@@ -87,6 +87,8 @@ EXPECTED = {
 }
 RARE = {"fence-forgotten", "failed-directory-passed", "rows-moved-blindly"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
+SLOW = {"usage-not-worked-out-anew", "log-deleted-before-index-sync"}
+"""Bugs that take a seed of 10 s to be found: `--full` looks for them, and unit tests and mutants find them at once."""
 LEDGER_BUGS = sorted(bug for bug, history in EXPECTED if history == "ledger")
 
 
@@ -103,7 +105,8 @@ def found_by() -> dict[tuple[str, str], list[int]]:
 @pytest.fixture(scope="module")
 def known(histories: Histories) -> dict[tuple[str, str], Outcome]:
     """Return the last lines of the seeds that found them: of each bug the first that still does."""
-    work = [Work(history, seed, bug) for (bug, history), seeds in found_by().items() for seed in seeds]
+    known = [(each, seeds) for each, seeds in found_by().items() if each[0] not in SLOW]
+    work = [Work(history, seed, bug) for (bug, history), seeds in known for seed in seeds]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for each, outcome in zip(work, histories.outcomes(work), strict=True):
         if outcome.violation in EXPECTED[each.bug, each.history]:
@@ -124,7 +127,14 @@ def test_every_bug_is_looked_for() -> None:
     assert {bug for bug, _ in EXPECTED} == set(BUGS)
 
 
-@pytest.mark.parametrize(("bug", "history"), sorted(each for each in EXPECTED if each[0] not in RARE))
+@pytest.mark.parametrize(
+    ("bug", "history"),
+    [
+        pytest.param(*each, marks=pytest.mark.full if each[0] in SLOW else ())
+        for each in sorted(EXPECTED)
+        if each[0] not in RARE
+    ],
+)
 def test_a_planted_bug_is_found(
     bug: str,
     history: str,
