@@ -2,8 +2,8 @@
 one of Apache BookKeeper in interleaved rounds.
 
 Rows: `adds` at full speed, `journals` on two devices beside one, `latency` of adds beside a flush, a compaction and a
-drain, `reads` of entries that are in no cache, `recovery` of a journal, and `large`, a bookie with many ledgers. Medians
-of the rounds are compared; the noise is what the rounds of a row differ by.
+drain, `reads` of entries that are in no cache, `recovery` of a journal, and `large`, a bookie with many ledgers.
+Medians of the rounds are compared; the noise is what the rounds of a row differ by.
 """
 
 from __future__ import annotations

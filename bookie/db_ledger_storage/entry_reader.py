@@ -36,7 +36,7 @@ class Cached(NamedTuple):
     """Adjacent entries that the caches have. `is_whole`: a bound ended them, or the last entry that was added."""
 
     parts: list[Buffer]
-    count: int
+    entries: int
     size: int
     is_whole: bool
 
@@ -143,7 +143,7 @@ class EntryReader:
         count = size = 0
         if cached is not None:
             parts += cached.parts
-            count, size = cached.count, cached.size
+            count, size = cached.entries, cached.size
         while True:
             taken, taken_size, full = self._take_cached(
                 parts, ledger_id, first + count, count_max - count, size_max - size, read_cache=False

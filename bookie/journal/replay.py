@@ -57,8 +57,6 @@ from quire.world.doors import Disk, File
 log = get_logger(__name__)
 
 _BLOCK: Final = 4 << 20
-_SCANNED: Final = 1 << 20
-"""Bytes read at a time where only zeros are looked for."""
 _FORGOTTEN: Final = 16 << 20
 """Bytes that are read before their pages are given back to the machine."""
 _LENGTHS = Struct("!ii")
@@ -226,7 +224,7 @@ def _is_reused(file: File, file_id: int) -> bool:
 def _unsynced_size(file: File, start: int) -> int:
     """Return the bytes up to the zeros that end a reused file, behind which old groups are."""
     position = start
-    while block := file.pread(_SCANNED, position):
+    while block := file.pread(_BLOCK, position):
         for at in range(0, len(block), ALIGNMENT):
             if not any(block[at : at + ALIGNMENT]):
                 return position + at - start
@@ -238,7 +236,7 @@ def _extent(file: File, start: int) -> int:
     """Return the end of the last nonzero byte from `start` on; `start` if there is none."""
     end = start
     position = start
-    while block := file.pread(_SCANNED, position):
+    while block := file.pread(_BLOCK, position):
         stripped = block.rstrip(b"\0")
         if stripped:
             end = position + len(stripped)
@@ -249,7 +247,7 @@ def _extent(file: File, start: int) -> int:
 def _has_data(file: File, start: int) -> bool:
     """Return whether any byte from `start` on is not zero."""
     position = start
-    while block := file.pread(_SCANNED, position):
+    while block := file.pread(_BLOCK, position):
         if block.count(0) < len(block):
             return True
         position += len(block)
@@ -269,8 +267,7 @@ class _FileReader:
         self._block = b""
         self._block_at = 0
         """Last block searched for trailers; it holds many groups if they are small."""
-        self._forgotten = 0
-        """End of the pages that were given back."""
+        self._forgotten = 0  # end of the pages that were given back
         self._start = start
         self._promised = -1
         """Position that the records of a file of the original must reach."""

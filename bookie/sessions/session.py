@@ -397,7 +397,7 @@ class BookieSession:
             return
         job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max, cached)
         rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), ledger_id, flags)
-        if rc is not Rc.OK and cached.count:
+        if rc is not Rc.OK and cached.entries:
             self._answer_batch(ledger_id, first, request_id, cached.parts, Rc.OK)
         elif rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))

@@ -80,7 +80,6 @@ def data_of(machine: Machine) -> dict[str, bytes]:
 
 async def test_the_journal_is_read_once_and_its_pages_are_given_back(killed: Machine, monkeypatch) -> None:
     monkeypatch.setattr(replay, "_BLOCK", 1 << 20)
-    monkeypatch.setattr(replay, "_SCANNED", 1 << 20)
     monkeypatch.setattr(replay, "_FORGOTTEN", 1 << 20)
     journal = journal_file(killed)
     read = 0

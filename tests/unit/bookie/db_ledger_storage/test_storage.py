@@ -122,7 +122,7 @@ def check_read(
         read = storage.reader.read_run(ledger, first, count_max, size_max)
         assert ids_of(read)[0] == first
         data = b"".join(map(bytes, read))
-        if cached_ones.count:
+        if cached_ones.entries:
             behind = storage.reader.read_run(ledger, first, count_max, size_max, cached_ones)
             assert b"".join(map(bytes, behind)) == data or size_max < BIG
         # A bound in bytes may end the read before an entry that would still have fitted.
