@@ -6,8 +6,15 @@ Source: BookKeeper's ServerConfiguration.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from quire.service.config import BYTES, MS, PERCENT, SECONDS, conf_key
+
+SCRIPT_CLASS: Final = "org.apache.bookkeeper.net.ScriptBasedMapping"
+RACK_MAP_CLASSES: Final = (
+    "org.apache.pulsar.bookie.rackawareness.BookieRackAffinityMapping",
+    "org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,4 +214,29 @@ class AutoRecoveryConfig(OldLedgerKeys):
         unit=SECONDS,
         minimum=1,
         doc="Time after which a bookie is asked again that did not answer.",
+    )
+    weights_answer_s: int = conf_key(
+        "getBookieInfoTimeoutSecs",
+        5,
+        unit=SECONDS,
+        minimum=1,
+        doc="Time without an answer, in seconds, after which a bookie is asked again later.",
+    )
+    rack_class: str = conf_key(
+        "reppDnsResolverClass",
+        "",
+        choices=("", SCRIPT_CLASS, *RACK_MAP_CLASSES),
+        doc="Source of the racks of bookies: org.apache.bookkeeper.net.ScriptBasedMapping asks the script of "
+        "networkTopologyScriptFileName, Pulsar's BookieRackAffinityMapping reads its /bookies. Empty: the script if "
+        "there is one, else /bookies.",
+    )
+    rack_script: str = conf_key(
+        "networkTopologyScriptFileName",
+        "",
+        doc="Program that gets hosts of bookies as arguments, and prints a location (/rack, /region/rack or "
+        "/zone/upgrade-domain) for each, in 10 seconds. Without a location a bookie is in the default rack. With "
+        "ScriptBasedMapping and no script all of them are.",
+    )
+    rack_script_arguments_max: int = conf_key(
+        "networkTopologyScriptNumberArgs", 100, minimum=1, doc="Maximum number of hosts in one call of that program."
     )

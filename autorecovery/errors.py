@@ -35,3 +35,11 @@ class CheckStuckError(AutoRecoveryError):
     """A check of all ledgers made no progress. Passing: it is repeated later."""
 
     passing = True
+
+
+class NoAuditorError(AutoRecoveryError):
+    """Auto recovery is disabled, or no auditor is running. Final: enable it, or start one."""
+
+
+class RemovalRefusedError(AutoRecoveryError):
+    """A bookie may not be removed now. Final: the message has the reason and the remedy."""

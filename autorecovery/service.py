@@ -18,14 +18,14 @@ from autorecovery.at_once import until_available
 from autorecovery.auditing.auditor import Auditor
 from autorecovery.auditing.election import AuditorElection
 from autorecovery.auditing.metrics import AuditorStats
-from autorecovery.config import AutoRecoveryConfig
+from autorecovery.config import SCRIPT_CLASS, AutoRecoveryConfig
 from autorecovery.copying.metrics import WorkerStats
 from autorecovery.copying.worker import ReplicationWorker
 from autorecovery.entry_lists import entry_lists
 from autorecovery.ledger_checker import LedgerChecker
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.bookies.authentication import BookieCredentials
-from quire.ledger.bookies.watcher import WatcherConfig
+from quire.ledger.bookies.watcher import RACK_MAP_PATH, Locate, WatcherConfig
 from quire.ledger.client import LedgerClient
 from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on
@@ -150,8 +150,10 @@ def open_repair_client(
     root: str = "/ledgers",
     tls: ClientTls | None = None,
     credentials: BookieCredentials | None = None,
+    locate: Locate | None = None,
 ) -> AbstractAsyncContextManager[LedgerClient]:
-    """Return a ledger client that places copies as configured. NoNodeError if the cluster was never initialised."""
+    """Return a ledger client that places copies as configured. `locate`: asks for racks. NoNodeError if there is no
+    cluster."""
     placement = PlacementConfig(
         policy=config.placement_policy,
         min_racks_per_write_quorum=config.min_racks_per_write_quorum,
@@ -163,5 +165,11 @@ def open_repair_client(
         max_weight_multiple=config.weight_multiple,
     )
     settings = LedgerConfig(add_timeout_s=BOOKIE_TIMEOUT_S, read_timeout_s=BOOKIE_TIMEOUT_S, placement=placement)
-    watcher = WatcherConfig(weights_interval_s=config.weights_interval_s, weights_retry_s=config.weights_retry_s)
+    watcher = WatcherConfig(
+        weights_interval_s=config.weights_interval_s,
+        weights_retry_s=config.weights_retry_s,
+        weights_answer_s=config.weights_answer_s,
+        locate=locate,
+        rack_map_path="" if config.rack_class == SCRIPT_CLASS else RACK_MAP_PATH,
+    )
     return open_client_on(world, metadata, settings, root=root, watcher=watcher, tls=tls, credentials=credentials)

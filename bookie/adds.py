@@ -28,6 +28,7 @@ from bookie.last_confirmed import LacTable
 from bookie.requests import lac_of_entry
 from bookie.stats import BookieStats
 from bookie.timers import Timer, Timers
+from quire.service.measuring.summaries import Times
 from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.v2 import HIGH_PRIORITY, RECOVERY_ADD, Rc
 
@@ -171,6 +172,9 @@ class Adds:
     def __init__(self, bookie: AddingBookie, bounds: AddBounds) -> None:
         self._bookie = bookie
         self._waiting: deque[tuple[float, Add]] = deque()
+        """Adds with the times of their arrival."""
+        self.waits, self.waits_refused = Times(), Times()
+        """Times of entries that waited for room, in milliseconds; `_refused`: of those that got none."""
         self._timer: Timer | None = None
         self._wait_s = bounds.wait_s
         self._entries_waiting_max = bounds.entries_waiting_max
@@ -196,15 +200,23 @@ class Adds:
         self.waiting_bytes += size
         self.waiting_entries = entries
         add.adder.adds_waiting += size
-        self._waiting.append((trio.current_time() + self._wait_s, add))
+        self._waiting.append((trio.current_time(), add))
         if self._timer is None:
             self._set_timer()
+
+    @property
+    def queues(self) -> tuple[Adds, ...]:
+        """Return the queues of all directories and journals: this one."""
+        return (self,)
 
     def room_made(self) -> None:
         """Carry out waiting adds, in order, as far as there is room. Called when room may have been freed."""
         waiting = self._waiting
+        now = trio.current_time()
         while waiting and self._carried_out(waiting[0][1]):
-            self._left(waiting.popleft()[1])
+            arrived_at, add = waiting.popleft()
+            self.waits.observe(1000 * (now - arrived_at), add.run.count)
+            self._left(add)
         if self._timer is not None and not waiting:
             self._timer.cancel()
             self._timer = None
@@ -262,7 +274,10 @@ class Adds:
         return True
 
     def _refused(self, add: Add, rc: Rc) -> None:
-        self._bookie.stats.adds_refused += add.run.count
+        stats = self._bookie.stats
+        stats.adds_refused += add.run.count
+        if rc is Rc.TOO_MANY_REQUESTS:
+            stats.adds_rejected += add.run.count
         add.done(add.run, rc)
 
     def _left(self, add: Add) -> None:
@@ -280,7 +295,7 @@ class Adds:
     # --- refused and failed adds
 
     def _set_timer(self) -> None:
-        self._timer = self._bookie.timers.at(self._waiting[0][0], self._overdue)
+        self._timer = self._bookie.timers.at(self._waiting[0][0] + self._wait_s, self._overdue)
 
     def _overdue(self) -> None:
         self._timer = None
@@ -290,7 +305,8 @@ class Adds:
 
     def _expire(self, now: float, rc: Rc = Rc.TOO_MANY_REQUESTS) -> None:
         waiting = self._waiting
-        while waiting and waiting[0][0] <= now:
-            add = waiting.popleft()[1]
+        while waiting and waiting[0][0] + self._wait_s <= now:
+            arrived_at, add = waiting.popleft()
+            self.waits_refused.observe(1000 * (trio.current_time() - arrived_at), add.run.count)
             self._refused(add, rc)
             self._left(add)

@@ -136,6 +136,7 @@ class Bookie:
             journal.on_pass = self.adds.journal_pass_done
             journal.on_failed = partial(self._journal_failed, index)
             journal.on_no_room = disks.failed
+            journal.on_begun = partial(self._checkpoints.journal_begun, index)
         for index, storage in enumerate(self.storage.directories):
             storage.on_flush_due = partial(self.request_flush, index)
             storage.on_flushed = self._flushed

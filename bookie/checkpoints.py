@@ -12,15 +12,16 @@ fails (directories/health.py), and no wait for one of them holds up the others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 import trio
 
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.storage import DbLedgerStorage
+from bookie.directories.backlog import JournalBacklog
 from bookie.directories.barrier import MarkBarrier, Round
+from bookie.directories.detached import LOOK_S, Detached
 from bookie.directories.health import STALLED_AFTER_S, DirectoryHealth
 from bookie.directories.marks import JournalMarks
 from bookie.disks.watch import DiskWatch
@@ -35,9 +36,6 @@ from quire.service.log import get_logger
 from quire.world.doors import NotSyncedError, World
 
 log = get_logger(__name__)
-
-LOOK_S: Final = 1.0
-"""Seconds between two looks for a directory that does not answer."""
 
 
 class Checkpoints:
@@ -75,15 +73,12 @@ class Checkpoints:
         self._on_failed = on_failed
         self._flushing = [trio.Lock() for _ in storages]
         self._wanted = [trio.Event() for _ in storages]
-        self._busy_since = [float("inf")] * len(storages)
-        """Time since which a directory has been flushing or writing marks; infinite while it is idle."""
+        self._detached = Detached(health, watches=self._isolates)
         self._moving = trio.Lock()
         self._move_wanted = trio.Event()
         self._stop_wanted = trio.Event()
         self._journals_closed = False
         self._ended = trio.Event()
-        self._nursery: trio.Nursery | None = None
-        """While `run` runs."""
         self._trimming: set[int] = set()
         self._removed: dict[tuple[int, int], LogMark] = {}
         """Position that the mark must reach before a removed ledger is released, by directory and ledger."""
@@ -94,6 +89,10 @@ class Checkpoints:
         self.last_marks = [NO_MARK] * len(journals)
         """The positions in the files lastMark, by journal."""
         self._barrier = MarkBarrier(len(storages), self.last_marks)
+        patience_s = max(STALLED_AFTER_S, 2 * config.flush_interval_ms / 1000)
+        self._backlogs = [
+            JournalBacklog(folder, config.journal.file_size_max, patience_s) for folder in config.journal_directories
+        ]
 
     # --- start
 
@@ -167,8 +166,8 @@ class Checkpoints:
                 with trio.move_on_after(LOOK_S):
                     await ended.wait()
 
-        if self._nursery is not None:
-            await flush_each(self._nursery)
+        if self._detached.nursery is not None:
+            await flush_each(self._detached.nursery)
         else:
             async with trio.open_nursery() as nursery:
                 await flush_each(nursery)
@@ -217,7 +216,7 @@ class Checkpoints:
             if self._health.is_final(directory):
                 return
             try:
-                await self._busy(directory, storage.flush)
+                await self._detached.busy(directory, storage.flush)
             except StorageFailedError as error:
                 self.directory_failed(directory, error, is_idle=True)
                 if not self._isolates or self._health.all_failed:
@@ -247,15 +246,6 @@ class Checkpoints:
             needed = {ledger_id % len(journals) for ledger_id in self._storages[directory].unflushed_ledgers()}
         self._barrier.failed(directory, needed)
         self._health.failed(directory, str(error))
-
-    async def _busy(self, directory: int, job: Callable[[], Awaitable[None]]) -> None:
-        """Run a job on a directory. If it takes too long, the directory counts as stalled until the job is done."""
-        self._busy_since[directory] = trio.current_time()
-        try:
-            await job()
-        finally:
-            self._busy_since[directory] = float("inf")
-            self._health.answers(directory)
 
     # --- marks
 
@@ -294,7 +284,7 @@ class Checkpoints:
         errors: list[OSError] = []
         for directory in self._health.usable:
             write = partial(self._write_mark, directory, journal, mark, written, errors)
-            await self._unless_stalled(write, directory)
+            await self._detached.unless_stalled(write, directory)
         if written:
             self.last_marks[journal] = mark
         elif errors:
@@ -315,36 +305,6 @@ class Checkpoints:
         else:
             written.append(directory)
 
-    async def _unless_stalled(self, job: Callable[[], Awaitable[None]], directory: int | None = None) -> bool:
-        """Run a job; return False if it is left to itself because it takes too long. Raises what it raises.
-
-        A job that is left makes its directory stalled until it is done. With one directory nothing is left.
-        """
-        if self._nursery is None:
-            await job()
-            return True
-        ended = trio.Event()
-        errors: list[OSError] = []
-
-        async def run() -> None:
-            try:
-                if directory is None:
-                    await job()
-                else:
-                    await self._busy(directory, job)
-            except OSError as error:
-                errors.append(error)
-            ended.set()
-
-        self._nursery.start_soon(run, name="bookie marks")
-        with trio.move_on_after(STALLED_AFTER_S):
-            await ended.wait()
-        if errors:
-            raise errors[0]
-        if not ended.is_set() and directory is not None:
-            self._health.stalled(directory)
-        return ended.is_set()
-
     async def _trim(self, index: int) -> None:
         """Delete the files of a journal before its mark. OSError."""
         if index in self._trimming:
@@ -361,7 +321,7 @@ class Checkpoints:
             finally:
                 self._trimming.discard(index)
 
-        await self._unless_stalled(trim)
+        await self._detached.unless_stalled(trim)
 
     # --- always
 
@@ -372,25 +332,38 @@ class Checkpoints:
                 await self._make_often(0)
                 return
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                nursery.start_soon(self._watch, name="bookie directories")
+                self._detached.nursery = nursery
+                for each in self.marks:
+                    each.syncs_itself = False
+                nursery.start_soon(self._detached.watch, name="bookie directories")
                 nursery.start_soon(self._move_often, name="bookie marks")
                 async with trio.open_nursery() as loops:
                     for directory in range(len(self._storages)):
                         loops.start_soon(self._make_often, directory, name=f"bookie checkpoints {directory}")
-                self._nursery = None
+                self._leave()
                 nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
+            self._leave()
             self._ended.set()
 
-    async def _watch(self) -> None:
-        """Notice directories that do not answer."""
-        while self._isolates:
-            await trio.sleep(LOOK_S)
-            for directory, since in enumerate(self._busy_since):
-                if trio.current_time() >= since + STALLED_AFTER_S:
-                    self._health.stalled(directory)
+    def _leave(self) -> None:
+        """Detach no more work."""
+        self._detached.nursery = None
+        for each in self.marks:
+            each.syncs_itself = True
+
+    def journal_begun(self, journal: int) -> None:
+        """Sync the seals of a journal that has begun a new file, each apart, unless its thread has done so."""
+        if self._detached.nursery is not None and self._isolates:
+            for directory in self._health.usable:
+                self._detached.nursery.start_soon(self._sync_seal, journal, directory, name="journal seal")
+
+    async def _sync_seal(self, journal: int, directory: int) -> None:
+        sync = partial(self._world.offload.run, partial(self.marks[journal].sync, directory), name="journal seal")
+        try:
+            await self._detached.busy(directory, sync)
+        except OSError as error:
+            self.directory_failed(directory, error)
 
     async def _move_often(self) -> None:
         """Move the marks after flushes. A task of its own, so that a disk that hangs here delays no flush."""
@@ -422,6 +395,13 @@ class Checkpoints:
             return
         await self._flush(directory, await self._prepare((directory,)))
         self._move_wanted.set()
+        self._look_at_backlogs()
+
+    def _look_at_backlogs(self) -> None:
+        folders = self._config.ledger_directories
+        for index, (backlog, journal) in enumerate(zip(self._backlogs, self._journals, strict=True)):
+            holding = [folders[each] for each in self._barrier.holding(index)]
+            backlog.look(journal.backlog_bytes, journal.trimmed, holding, trio.current_time())
 
     # --- stop
 

@@ -7,7 +7,8 @@ looked up once more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Final, Protocol, runtime_checkable
 
 import trio
@@ -60,9 +61,10 @@ async def collect_garbage(
     MetadataError, OSError, BookieError: nothing or only a part was deleted.
     """
 
-    async def live_ledgers() -> AsyncIterator[int]:
-        async for ledger_id in (await manager()).ledger_ids():
-            yield ledger_id
+    async def live_ledgers() -> AsyncGenerator[int, None]:
+        async with aclosing((await manager()).ledger_ids()) as ledger_ids:
+            async for ledger_id in ledger_ids:
+                yield ledger_id
 
     async def are_gone(ledgers: list[int]) -> list[int]:
         ledgers_now = await manager()

@@ -63,27 +63,27 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         ("success",),
         read_requests,
     )
-    metrics.gauge(
-        "bookkeeper_server_ADD_ENTRY_BLOCKED", "Bytes of adds that wait for room.", lambda: bookie.adds.waiting_bytes
-    )
+    _register_pressure(metrics, bookie)
     outcome("bookkeeper_server_READ_ENTRY_FENCE_REQUEST_count", "Fences written.", lambda: stats.fences)
     outcome("bookkeeper_server_WRITE_LAC_REQUEST_count", "Explicit LACs taken.", lambda: stats.explicit_lacs)
     outcome("bookkeeper_server_FORCE_LEDGER_REQUEST_count", "Forces taken.", lambda: stats.forces)
+    outcome("bookkeeper_server_READ_LAC_REQUEST_count", "READ_LACs, refused ones too.", lambda: stats.lac_reads)
+    outcome("bookkeeper_server_GET_BOOKIE_INFO_REQUEST_count", "Questions for free space.", lambda: stats.info_requests)
+    outcome(
+        "bookkeeper_server_GET_LIST_OF_ENTRIES_OF_LEDGER_REQUEST_count",
+        "Requests for the entries of a ledger.",
+        lambda: stats.list_requests,
+    )
+    outcome("bookie_BOOKIE_ADD_ENTRY_BYTES_count", "Entries added.", lambda: stats.adds)
+    outcome("bookie_BOOKIE_ADD_ENTRY_BYTES_sum", "Bytes of these.", lambda: stats.add_bytes)
+    metrics.counter("bookie_BOOKIE_FORCE_LEDGER", "Forces taken.", lambda: stats.forces)
     outcome("bookkeeper_server_READ_ENTRY_LONG_POLL_REQUEST_count", "Reads that waited.", lambda: stats.long_polls)
     metrics.gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads in workers.", lambda: bookie.reads_in_flight)
     metrics.gauge("bookie_SERVER_STATUS", "1: writable, 0: read-only.", lambda: 0 if bookie.read_only else 1)
     metrics.counter("bookie_WRITE_BYTES", "Bytes of entries added.", lambda: stats.add_bytes)
     metrics.counter("bookie_READ_BYTES", "Bytes read from entry logs.", lambda: storage.stats.disk_read_bytes)
-    metrics.gauge("bookie_ledgers_count", "Ledgers known here.", lambda: len(storage.ledgers()))
     register_directories(metrics, bookie)
     metrics.counter("quire_bookie_checkpoints", "Checkpoints of the storage.", lambda: stats.checkpoints)
-    metrics.counter("bookie_DELETED_LEDGER_TOTAL", "Ledgers deleted.", lambda: storage.stats.deleted_ledgers)
-    metrics.counter(
-        "bookie_RECLAIMED_DELETION_SPACE_BYTES",
-        "Bytes of entry logs that garbage collection deleted.",
-        lambda: storage.stats.reclaimed_bytes,
-    )
-    outcome("bookie_flush_size_sum", "Bytes flushed to entry logs.", lambda: storage.stats.flushed_bytes)
 
     metrics.family(
         "counter",
@@ -93,7 +93,7 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         lambda: [((job,), count) for job, count in sorted(bookie.job_failures.counts.items())],
     )
     register_disks(metrics, bookie.disks)
-    register_gc(metrics, bookie.garbage)
+    register_gc(metrics, bookie.garbage, bookie.config)
     metrics.gauge("quire_bookie_connections", "Connections of clients.", lambda: counts.active)
     metrics.gauge("quire_bookie_long_polls", "Reads that wait for a LAC now.", lambda: bookie.long_polls)
     metrics.counter(
@@ -104,4 +104,42 @@ def register(metrics: Metrics, bookie: Bookie, counts: ConnectionCounts) -> None
         "quire_bookie_journal_write_failures",
         "Groups that could not be written.",
         lambda: bookie.journal.write_failures,
+    )
+
+
+def _register_pressure(metrics: Metrics, bookie: Bookie) -> None:
+    """Register requests in progress, those that wait for room, and those that got none."""
+    stats, adds = bookie.stats, bookie.adds
+    waits, refused = Times(), Times()
+
+    def waited() -> Iterable[tuple[Sequence[str], Times]]:
+        for times, parts in (
+            (waits, [each.waits for each in adds.queues]),
+            (refused, [each.waits_refused for each in adds.queues]),
+        ):
+            times.counts = [sum(column) for column in zip(*(each.counts for each in parts), strict=True)]
+            times.total = sum(each.total for each in parts)
+        return (("true",), waits), (("false",), refused)
+
+    metrics.gauge(
+        "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Entries in the journal's hands.", lambda: adds.in_progress
+    )
+    metrics.gauge("bookkeeper_server_ADD_ENTRY_BLOCKED", "Entries that wait for room.", lambda: adds.waiting_entries)
+    metrics.gauge("quire_bookie_adds_waiting_bytes", "Bytes of adds that wait for room.", lambda: adds.waiting_bytes)
+    metrics.summary(
+        "bookkeeper_server_ADD_ENTRY_BLOCKED_WAIT",
+        "Milliseconds that adds waited for room in the write cache and the journal; false: and got none.",
+        ("success",),
+        waited,
+    )
+    metrics.counter(
+        "bookkeeper_server_ADD_ENTRY_REJECTED", "Adds refused for want of room.", lambda: stats.adds_rejected
+    )
+    metrics.gauge(
+        "bookkeeper_server_READ_ENTRY_BLOCKED",
+        "Connections that wait for fewer reads (maxReadsInProgressLimit).",
+        lambda: bookie.read_limit.paused,
+    )
+    metrics.counter(
+        "bookkeeper_server_READ_ENTRY_REJECTED", "Reads refused: too many waited.", lambda: stats.reads_rejected
     )

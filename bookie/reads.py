@@ -81,6 +81,11 @@ class ReadLimit:
         """Call the session's `on_room` whenever reads have ended, until `forget`."""
         self._paused[session] = None
 
+    @property
+    def paused(self) -> int:
+        """Return the number of sessions that wait for fewer reads."""
+        return len(self._paused)
+
     def forget(self, session: Paused) -> None:
         self._paused.pop(session, None)
 

@@ -240,8 +240,9 @@ class LifeOptions(NeighbourOptions):
         unit=SECONDS,
         minimum=0,
         doc="Seconds after the last request of a restoration (`quire admin restore topic`) that was not completed, "
-        "after which its topic is deleted with what was restored. They begin anew with the first use of the topic "
-        "after a start of its broker. 0: it stays until it is completed or deleted.",
+        "after which its topic is deleted with what was restored. For a topic that is loaded after a start of its "
+        "broker they begin anew; for one that is not loaded they are 1200 at least. 0: it stays until it is completed "
+        "or deleted.",
     )
     tombstone_s: int = conf_key(
         "quireDeletedTopicTombstoneSeconds",

@@ -34,7 +34,9 @@ from broker.slices import sliced
 from broker.topics.compaction.due import compact_if_due
 from broker.topics.exclusive import AnyTopic
 from broker.topics.expiring import Expiring
+from broker.topics.life.abandoned import AbandonedRestorations
 from broker.topics.life.idle_topics import IdleTopics
+from broker.topics.life.restorations import Restorations
 from broker.topics.loaded_topics import Topics
 from broker.topics.non_persistent.loaded import NonPersistentTopics
 from broker.topics.policies import TopicPolicies
@@ -150,7 +152,18 @@ class Broker:
         self.quotas = QuotaChecks(self.topics.loaded, options)
         self.administration.check_quotas = self.quotas.round
         delete = self.administration.delete_partitioned_topic
-        self.idle = IdleTopics(self.topics, self.policies, options, delete)
+        wall_ms = world.clock.wall_ms
+        abandoned = AbandonedRestorations(
+            self.topics,
+            self.ownership,
+            Restorations(metadata, self.topics.partitioned, wall_ms),
+            self.policies,
+            options,
+            wall_ms,
+            delete_partitioned=delete,
+            others=lambda: self.administration.others,
+        )
+        self.idle = IdleTopics(self.topics, self.policies, options, delete, abandoned)
         self.lookups = LookupCounts()
         self.topic_lists = TopicListWatching(self.context, metadata, self.topics.names)
         self._snapshots: Snapshots | None = None

@@ -1,27 +1,20 @@
 """Metrics of the auditor under the original's names, read at scrape time.
 
-Where the original has a distribution, its count and sum are exposed. Source: BookKeeper's AuditorStats,
-ReplicationStats.
+Source: BookKeeper's AuditorStats, ReplicationStats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
+from quire.service.measuring.summaries import SIZE_BOUNDS, Times
 from quire.service.metrics import Metrics
 
-
-@dataclass(slots=True)
-class Distribution:
-    """Count and sum of observations."""
-
-    count: int = 0
-    total: float = 0.0
-
-    def observe(self, value: float) -> None:
-        self.count += 1
-        self.total += value
+BYTE_BOUNDS: Final = tuple(float(1 << power) for power in range(10, 51, 2))
+"""Inclusive upper bounds of the bytes of ledgers, 1 KB to 1 PB."""
 
 
 @dataclass(slots=True)
@@ -31,20 +24,20 @@ class AuditorStats:
     Counters grow over all times at which this process was the auditor; gauges are of its last check.
     """
 
-    audits: Distribution = field(default_factory=Distribution)
+    audits: Times = field(default_factory=Times)
     """Times in milliseconds, here and below."""
     audits_failed: int = 0
-    index_creations: Distribution = field(default_factory=Distribution)
-    publications: Distribution = field(default_factory=Distribution)
-    ledger_checks: Distribution = field(default_factory=Distribution)
+    index_creations: Times = field(default_factory=Times)
+    publications: Times = field(default_factory=Times)
+    ledger_checks: Times = field(default_factory=Times)
     ledger_checks_failed: int = 0
-    placement_checks: Distribution = field(default_factory=Distribution)
-    replicas_checks: Distribution = field(default_factory=Distribution)
-    underreplicated: Distribution = field(default_factory=Distribution)
+    placement_checks: Times = field(default_factory=Times)
+    replicas_checks: Times = field(default_factory=Times)
+    underreplicated: Times = field(default_factory=partial(Times, SIZE_BOUNDS))
     """Ledgers of each lost bookie."""
-    underreplicated_bytes: Distribution = field(default_factory=Distribution)
-    fragments_per_ledger: Distribution = field(default_factory=Distribution)
-    bookies_per_ledger: Distribution = field(default_factory=Distribution)
+    underreplicated_bytes: Times = field(default_factory=partial(Times, BYTE_BOUNDS))
+    fragments_per_ledger: Times = field(default_factory=partial(Times, SIZE_BOUNDS))
+    bookies_per_ledger: Times = field(default_factory=partial(Times, SIZE_BOUNDS))
     ledgers_checked: int = 0
     audits_delayed: int = 0
     audits_cancelled: int = 0
@@ -61,9 +54,18 @@ class AuditorStats:
 
 
 def register(
-    metrics: Metrics, stats: AuditorStats, attempts: Callable[[], int], is_auditor: Callable[[], bool]
+    metrics: Metrics,
+    stats: AuditorStats,
+    attempts: Callable[[], int],
+    is_auditor: Callable[[], bool],
+    scope: str = "",
 ) -> None:
-    """Register all metrics, and those of the election: number of votes, and whether this process is the auditor."""
+    """Register all metrics, and those of the election: number of votes, and whether this process is the auditor.
+    `scope`: in front of the names; in a bookie's process the original has "replication_"."""
+    failures: dict[str, Callable[[], int]] = {
+        "AUDIT_BOOKIES_TIME": lambda: stats.audits_failed,
+        "CHECK_ALL_LEDGERS_TIME": lambda: stats.ledger_checks_failed,
+    }
     for name, doc, distribution in (
         ("AUDIT_BOOKIES_TIME", "Time to look for lost bookies, in milliseconds.", stats.audits),
         ("BOOKIE_TO_LEDGERS_MAP_CREATION_TIME", "Time to read all ledgers' metadata for it.", stats.index_creations),
@@ -76,7 +78,8 @@ def register(
         ("NUM_FRAGMENTS_PER_LEDGER", "Fragments of a ledger that was checked.", stats.fragments_per_ledger),
         ("NUM_BOOKIES_PER_LEDGER", "Bookies of a ledger that was checked.", stats.bookies_per_ledger),
     ):
-        _distribution(metrics, f"auditor_{name}", doc, distribution)
+        reading = partial(_read, distribution, failures.get(name))
+        metrics.summary(f"{scope}auditor_{name}", doc, ("success",), reading)
     counters: tuple[tuple[str, str, Callable[[], float]], ...] = (
         ("election_attempts", "Votes made.", attempts),
         ("NUM_LEDGERS_CHECKED", "Ledgers checked.", lambda: stats.ledgers_checked),
@@ -93,7 +96,7 @@ def register(
         ),
     )
     for name, doc, read in counters:
-        metrics.counter(f"auditor_{name}", doc, read)
+        metrics.counter(f"{scope}auditor_{name}", doc, read)
     gauges: tuple[tuple[str, str, Callable[[], float]], ...] = (
         ("IS_AUDITOR", "1: this process is the auditor.", is_auditor),
         ("NUM_UNDER_REPLICATED_LEDGERS_GUAGE", "Ledgers marked, after the last audit.", lambda: stats.marked_now),
@@ -125,9 +128,12 @@ def register(
         ),
     )
     for name, doc, read in gauges:
-        metrics.gauge(f"auditor_{name}", doc, read)
+        metrics.gauge(f"{scope}auditor_{name}", doc, read)
 
 
-def _distribution(metrics: Metrics, name: str, doc: str, distribution: Distribution) -> None:
-    metrics.counter(f"{name}_count", doc, lambda: distribution.count)
-    metrics.counter(f"{name}_sum", doc, lambda: distribution.total)
+def _read(good: Times, failed: Callable[[], int] | None) -> Iterable[tuple[Sequence[str], Times]]:
+    if failed is None:
+        return ((("true",), good),)
+    bad = Times()
+    bad.observe(0.0, failed())
+    return (("true",), good), (("false",), bad)

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from autorecovery.auditing.election import read_auditor
+from autorecovery.errors import NoAuditorError
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.metadata import bookies, paths
 from quire.metadata.errors import NoNodeError
@@ -47,3 +48,24 @@ async def known_bookies(store: MetadataStore, root: str) -> list[str]:
         return await store.children(paths.join(root, "cookies"))
     except NoNodeError:
         return []
+
+
+async def running_bookies(store: MetadataStore, root: str) -> list[str]:
+    """Return the ids of the registered bookies, writable or not."""
+    found: list[str] = []
+    for names in (bookies.available, bookies.readonly):
+        try:
+            found += await names(store, root=root)
+        except NoNodeError:
+            continue
+    return found
+
+
+async def working_auditor(store: MetadataStore, marks: UnderreplicatedLedgers, root: str) -> str:
+    """Return the auditor's id. Raises NoAuditorError if auto recovery is disabled, or there is none."""
+    if not await marks.is_enabled():
+        raise NoAuditorError("auto recovery is disabled: enable it first (quire shell autorecovery -enable)")
+    auditor = await read_auditor(store, root)
+    if auditor is None:
+        raise NoAuditorError("no auditor is running: start one (quire autorecovery)")
+    return auditor

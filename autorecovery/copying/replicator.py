@@ -60,6 +60,8 @@ class Copied:
     entries: int = 0
     """Copies written."""
     bytes: int = 0
+    entries_read: int = 0
+    bytes_read: int = 0
     moved: list[tuple[str, str]] = field(default_factory=list)
     """Members replaced: old, new."""
     mended: list[str] = field(default_factory=list)
@@ -68,6 +70,8 @@ class Copied:
     def add(self, other: Copied) -> None:
         self.entries += other.entries
         self.bytes += other.bytes
+        self.entries_read += other.entries_read
+        self.bytes_read += other.bytes_read
         self.moved += other.moved
         self.mended += other.mended
 
@@ -267,6 +271,8 @@ class Replicator:
             while waiting:
                 found = await CopyReads(copies, bad.fragment, sources, COPY_BYTES).run(waiting)
                 size = sum(map(len, found.values()))
+                done.entries_read += len(found)
+                done.bytes_read += size
                 await self._throttle.take(size)
                 await self._write(copies, bad.fragment, targets, found, done)
                 guess = size // len(found)

@@ -130,6 +130,7 @@ class ReplicationWorker:
         """Repair one ledger; return whether to take the next one at once: it was done, or the failure is not ours."""
         ledger_id = locked.ledger_id
         wait_s: float | None = None
+        began = trio.current_time()
         try:
             try:
                 open_ones = not await self._repairs.repair(ledger_id, locked.replicas)
@@ -142,11 +143,13 @@ class ReplicationWorker:
             except NoSuchLedgerError:
                 log.info("marked ledger was deleted", ledger=ledger_id)
                 await self._marks.unmark(ledger_id)
+            self.stats.repairs.observe(1000 * (trio.current_time() - began))
             if wait_s is None:
                 return True
         except SessionExpiredError:
             raise
         except (LedgerError, StillBadError, MetadataError) as error:
+            self.stats.repairs_failed.observe(1000 * (trio.current_time() - began))
             wait_s = self._failed(ledger_id)
             open_ones = False
             if not isinstance(error, StillBadError):

@@ -10,7 +10,7 @@ Source: BookKeeper's ScanAndCompareGarbageCollector and GarbageCollectorThread.
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -42,7 +42,7 @@ class Collected(NamedTuple):
     failed: tuple[int, ...] = ()
 
 
-async def gone_ledgers(local: AsyncGenerator[list[int], None], live: AsyncIterable[int]) -> array[int]:
+async def gone_ledgers(local: AsyncGenerator[list[int], None], live: AsyncGenerator[int, None]) -> array[int]:
     """Return the first `GONE_MAX` local ledgers that are not live, ascending, as all that is passed.
 
     Both are read side by side, so that neither is in memory: each may have millions.
@@ -51,7 +51,7 @@ async def gone_ledgers(local: AsyncGenerator[list[int], None], live: AsyncIterab
     count, before, sorted_ids = 0, -1, True
     ids: list[int] | None = []
     at = 0
-    async with aclosing(local) as ranges:
+    async with aclosing(local) as ranges, aclosing(live) as living:
 
         async def pass_up_to(live_id: int) -> None:
             """Count what is below `live_id` as gone, and go past it."""
@@ -67,7 +67,7 @@ async def gone_ledgers(local: AsyncGenerator[list[int], None], live: AsyncIterab
                 ids, at = await anext(ranges, None), 0
 
         # It is read to its end even if it is unsorted: a generator that is left alone is not closed in time.
-        async for live_id in live:
+        async for live_id in living:
             sorted_ids = sorted_ids and live_id > before
             before = live_id
             if sorted_ids:
@@ -107,7 +107,7 @@ class Collectable(Protocol):
 
 async def collect(
     storage: Collectable,
-    live_ledgers: Callable[[], AsyncIterable[int]],
+    live_ledgers: Callable[[], AsyncGenerator[int, None]],
     are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> Collected:

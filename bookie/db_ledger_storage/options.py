@@ -76,6 +76,10 @@ class StorageStats:
     flushes: int = 0
     flush_times: Times = field(default_factory=Times)
     """Times of flushes of the write cache, in milliseconds."""
+    log_times: Times = field(default_factory=Times)
+    """Times of writing the entry logs of a flush, in milliseconds; below, of its index rows. Changed in the flush."""
+    locations_times: Times = field(default_factory=Times)
+    ledger_rows_times: Times = field(default_factory=Times)
     flushed_entries: int = 0
     flushed_bytes: int = 0
     disk_reads: int = 0

@@ -9,7 +9,7 @@ this: an entry that is only here, in memory, is in the journal.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -280,9 +280,8 @@ class DbLedgerStorage(OneOfSeveral):
         table = self._cache.begin_flush()
         ledgers = self._ledgers.take_dirty()
         self._flush_asked = False
-        job = FlushJob(
-            logs=self._logs, locations=self._locations, ledger_index=self._ledgers, table=table, ledgers=ledgers
-        )
+        now = trio.lowlevel.current_clock().current_time
+        job = FlushJob(parts=self.parts, table=table, ledgers=ledgers, now=now)
         done, began = False, trio.current_time()
         try:
             if table.entries or ledgers:
@@ -359,7 +358,7 @@ class DbLedgerStorage(OneOfSeveral):
 
     async def collect_garbage(
         self,
-        live_ledgers: Callable[[], AsyncIterable[int]],
+        live_ledgers: Callable[[], AsyncGenerator[int, None]],
         are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
         settle: Callable[[], Awaitable[None]] | None = None,
     ) -> Collected:

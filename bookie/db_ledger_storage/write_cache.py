@@ -214,6 +214,12 @@ class WriteCache:
         flushing = self.flushing
         return self.active.size + (flushing.size if flushing is not None else 0)
 
+    @property
+    def entries(self) -> int:
+        """Return the number of entries in both tables."""
+        flushing = self.flushing
+        return self.active.entries + (flushing.entries if flushing is not None else 0)
+
     def add(self, run: Run) -> None:
         """Insert a run; WriteCacheFullError if there is no room, and then nothing was inserted."""
         active = self.active

@@ -101,6 +101,11 @@ class SpreadAdds:
             self._queues[directory][self._routes.journal(ledger_id)].add(add)
 
     @property
+    def queues(self) -> tuple[Adds, ...]:
+        """Return the queues of all directories and journals."""
+        return tuple(queue for queues in self._queues for queue in queues)
+
+    @property
     def waiting_entries(self) -> int:
         """Return the entries of all adds that wait."""
         return sum(queue.waiting_entries for queues in self._queues for queue in queues)

@@ -58,3 +58,11 @@ class MarkBarrier:
             ),
             default=NO_MARK,
         )
+
+    def holding(self, journal: int) -> list[int]:
+        """Return the directories that hold back the journal's mark, if others are further."""
+        mark = self.mark(journal)
+        places = enumerate(zip(self._flushed, self._excused, strict=True))
+        at = {directory: flushed[journal] for directory, (flushed, excused) in places if journal not in excused}
+        behind = [directory for directory, place in at.items() if place == mark]
+        return behind if len(behind) < len(at) else []

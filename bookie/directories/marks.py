@@ -7,6 +7,7 @@ directory that is lost then costs no other one its ledgers. Blocking, but for wh
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from bookie.config import BookieConfig
 from bookie.errors import JournalFailedError
@@ -29,6 +30,9 @@ class JournalMarks:
         self._seal_paths = [seal_path_of(config, journal, directory) for directory in self._directories]
         self._is_usable = is_usable
         self._seals: list[JournalSeal] = []
+        self.syncs_itself = True
+        """False while the event loop syncs the seals of a new file: a disk that hangs then does not hold up the
+        journal's thread, which cannot leave a sync."""
 
     def open(self) -> None:
         """Open the seals. OSError."""
@@ -37,7 +41,7 @@ class JournalMarks:
     @property
     def end(self) -> JournalSeal | SpreadSeal:
         """Return the part that the journal's thread writes."""
-        return self._seals[0] if len(self._seals) == 1 else SpreadSeal(self._seals, self._is_usable)
+        return self._seals[0] if len(self._seals) == 1 else SpreadSeal(self._seals, self._is_usable, self)
 
     def write(self, directory: int, mark: LogMark) -> None:
         """Write the mark to one directory; durable on return. OSError."""
@@ -45,17 +49,33 @@ class JournalMarks:
         self._seals[directory].write_mark(mark)
         self._disk.write_atomic(self._paths[directory], encode_last_mark(mark))
 
+    def sync(self, directory: int) -> None:
+        """Make the seal of one directory durable. OSError."""
+        self._seals[directory].sync()
+
     def close(self) -> None:
         for seal in self._seals:
             seal.close()
 
 
-class SpreadSeal:
-    """Copies of a journal's seal, for the journal's thread."""
+class SyncsItself(Protocol):
+    """The part of JournalMarks that says where seals are synced."""
 
-    def __init__(self, seals: list[JournalSeal], is_usable: Callable[[int], bool]) -> None:
+    @property
+    def syncs_itself(self) -> bool: ...
+
+
+class SpreadSeal:
+    """Copies of a journal's seal, for the journal's thread.
+
+    While the bookie serves, the copies of a new file are synced by the event loop (Checkpoints), each by itself. Until
+    one of them is, a power cut may set all back to the file before. The next start then replays the whole journal.
+    """
+
+    def __init__(self, seals: list[JournalSeal], is_usable: Callable[[int], bool], syncing: SyncsItself) -> None:
         self._seals = seals
         self._is_usable = is_usable
+        self._syncing = syncing
 
     def reached(self, end: LogMark) -> None:
         """As `JournalSeal.reached`, in all directories."""
@@ -64,6 +84,9 @@ class SpreadSeal:
 
     def begun(self, end: LogMark) -> None:
         """As `JournalSeal.begun`, in all directories that can be used. JournalFailedError if it fails in all."""
+        if not self._syncing.syncs_itself:
+            self.reached(end)
+            return
         failure: JournalFailedError | None = None
         synced = 0
         for index, seal in enumerate(self._seals):

@@ -1,23 +1,27 @@
 """Metrics of the directories of a bookie under the original's names.
 
-With several journals, those of a journal have the label `journalIndex`; with several ledger directories, those of a
-directory have the label `ledgerDir`. With one of a kind there is no such label.
+Those of a journal have the label `journalIndex`, those of a ledger directory `ledgerDir` and `indexDir`. Latencies are
+recorded by pass of the journal's thread and by flush, never by entry; the rest is read at a scrape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from bookie.config import BookieConfig
+from bookie.db_ledger_storage.options import StorageStats
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import DirectoryHealth
 from bookie.directories.journals import LedgerJournal
 from bookie.directories.storage import LedgerStorage
 from bookie.disks.watch import DiskWatch
-from bookie.journal.writer import Journal, JournalTimes
+from bookie.journal.writer import Journal
 from quire.service.measuring.summaries import Times
-from quire.service.metrics import Metrics
+from quire.service.metrics import Kind, Metrics
+
+Part = TypeVar("Part")
 
 
 class MeasuredBookie(Protocol):
@@ -68,17 +72,16 @@ def register_directories(metrics: Metrics, bookie: MeasuredBookie) -> None:
 
 
 def _register_journals(metrics: Metrics, journals: Sequence[Journal], memory_max: int) -> None:
-    labels = ("journalIndex",) if len(journals) > 1 else ()
-    marks = [(str(index),) if labels else () for index in range(len(journals))]
+    marks = [(str(index),) for index in range(len(journals))]
 
     def times(
-        good: Callable[[JournalTimes], Times], bad: Callable[[JournalTimes], Times] | None = None
+        good: Callable[[Journal], Times], bad: Callable[[Journal], Times] | None = None
     ) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
         def read() -> Iterable[tuple[Sequence[str], Times]]:
             for mark, journal in zip(marks, journals, strict=True):
-                yield ("true", *mark), good(journal.times)
+                yield ("true", *mark), good(journal)
                 if bad is not None:
-                    yield ("false", *mark), bad(journal.times)
+                    yield ("false", *mark), bad(journal)
 
         return read
 
@@ -86,64 +89,110 @@ def _register_journals(metrics: Metrics, journals: Sequence[Journal], memory_max
         (
             "JOURNAL_ADD_ENTRY",
             "Milliseconds from the arrival of entries until they are in the journal.",
-            times(lambda each: each.adds, lambda each: each.adds_failed),
+            times(lambda each: each.times.adds, lambda each: each.times.adds_failed),
+        ),
+        (
+            "JOURNAL_QUEUE_LATENCY",
+            "Milliseconds from the arrival of entries until their write begins.",
+            times(lambda each: each.times.queued),
         ),
         (
             "JOURNAL_SYNC",
             "Milliseconds of a write of a group with its sync.",
-            times(lambda each: each.syncs, lambda each: each.syncs_failed),
+            times(lambda each: each.times.syncs, lambda each: each.times.syncs_failed),
         ),
-        ("JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Entries of a group.", times(lambda each: each.group_entries)),
-        ("JOURNAL_FORCE_WRITE_BATCH_BYTES", "Bytes of a group.", times(lambda each: each.group_bytes)),
+        ("JOURNAL_CREATION_LATENCY", "Milliseconds of beginning a file.", times(lambda each: each.creations)),
+        ("JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Entries of a group.", times(lambda each: each.times.group_entries)),
+        ("JOURNAL_FORCE_WRITE_BATCH_BYTES", "Bytes of a group.", times(lambda each: each.times.group_bytes)),
     ):
-        metrics.summary(f"bookie_journal_{name}", doc, ("success", *labels), read)
-
-    def values(of: Callable[[Journal], float]) -> Callable[[], Iterable[tuple[Sequence[str], float]]]:
-        return lambda: [(mark, of(journal)) for mark, journal in zip(marks, journals, strict=True)]
-
-    metrics.family(
-        "counter",
-        "bookie_journal_JOURNAL_WRITE_BYTES",
-        "Bytes written to the journal.",
-        labels,
-        values(lambda journal: journal.times.written_bytes),
+        metrics.summary(f"bookie_journal_{name}", doc, ("success", "journalIndex"), read)
+    numbers: tuple[tuple[Kind, str, str, Callable[[Journal], float]], ...] = (
+        ("counter", "WRITE_BYTES", "Bytes written to the journal.", lambda each: each.times.written_bytes),
+        ("counter", "QUEUE_SIZE", "Records that wait for the journal now.", lambda each: each.waiting_items),
+        (
+            "counter",
+            "NUM_FLUSH_EMPTY_QUEUE",
+            "Groups written because nothing else waited.",
+            lambda each: each.times.flushed_empty,
+        ),
+        (
+            "counter",
+            "NUM_FLUSH_MAX_OUTSTANDING_BYTES",
+            "Groups written because they were large enough.",
+            lambda each: each.times.flushed_full,
+        ),
+        (
+            "counter",
+            "NUM_FLUSH_MAX_WAIT",
+            "Groups written because their time was over.",
+            lambda each: each.times.flushed_waited,
+        ),
+        ("gauge", "MEMORY_USED", "Bytes that wait for the journal.", lambda each: each.queued_bytes),
+        ("gauge", "MEMORY_MAX", "Bytes that may wait for the journal.", lambda _: memory_max // len(journals)),
     )
+    for kind, name, doc, of in numbers:
+        metrics.family(
+            kind, f"bookie_journal_JOURNAL_{name}", doc, ("journalIndex",), partial(_values, journals, marks, of)
+        )
     metrics.family(
         "gauge",
-        "bookie_journal_JOURNAL_MEMORY_USED",
-        "Bytes that wait for the journal.",
-        labels,
-        values(lambda journal: journal.queued_bytes),
+        "quire_bookie_journal_backlog_bytes",
+        "Bytes written since the start to journal files that are still needed, or could not be deleted.",
+        ("journalIndex",),
+        partial(_values, journals, marks, lambda journal: journal.backlog_bytes),
     )
-    metrics.family(
-        "gauge",
-        "bookie_journal_JOURNAL_MEMORY_MAX",
-        "Bytes that may wait for the journal.",
-        labels,
-        values(lambda _: memory_max // len(journals)),
-    )
+
+
+def _values(
+    parts: Sequence[Part], marks: Sequence[Sequence[str]], of: Callable[[Part], float]
+) -> list[tuple[Sequence[str], float]]:
+    return [(mark, of(each)) for mark, each in zip(marks, parts, strict=True)]
 
 
 def _register_storages(metrics: Metrics, storages: Sequence[DbLedgerStorage], config: BookieConfig) -> None:
-    labels = ("ledgerDir",) if len(storages) > 1 else ()
-    marks = [(folder,) if labels else () for folder in config.ledger_directories]
-    metrics.summary(
-        "bookie_flush",
-        "Milliseconds of flushes of the write cache to entry logs.",
-        ("success", *labels),
-        lambda: [(("true", *mark), each.stats.flush_times) for mark, each in zip(marks, storages, strict=True)],
-    )
+    labels = ("ledgerDir", "indexDir")
+    marks = list(zip(config.ledger_directories, config.indexes, strict=True))
 
-    def values(of: Callable[[DbLedgerStorage], float]) -> Callable[[], Iterable[tuple[Sequence[str], float]]]:
-        return lambda: [(mark, of(each)) for mark, each in zip(marks, storages, strict=True)]
+    def times(of: Callable[[StorageStats], Times]) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
+        return lambda: [(("true", *mark), of(each.stats)) for mark, each in zip(marks, storages, strict=True)]
 
-    for name, doc, of in (
-        ("bookie_read_cache_size", "Bytes in the read-ahead cache.", lambda each: each.read_cache_bytes),
-        ("bookie_write_cache_size", "Bytes in the write cache.", lambda each: each.write_cache_bytes),
+    for name, doc, read in (
+        ("", "Milliseconds of flushes of the write cache to entry logs.", times(lambda each: each.flush_times)),
+        ("_entrylog", "Milliseconds in which a flush writes entry logs.", times(lambda each: each.log_times)),
         (
-            "bookie_write_cache_max_size",
-            "Bytes it may have.",
-            lambda _: (config.write_cache_mb << 20) // len(storages),
+            "_locations_index",
+            "Milliseconds in which a flush writes the location index.",
+            times(lambda each: each.locations_times),
+        ),
+        (
+            "_ledger_index",
+            "Milliseconds in which a flush writes the ledger index.",
+            times(lambda each: each.ledger_rows_times),
         ),
     ):
-        metrics.family("gauge", name, doc, labels, values(of))
+        metrics.summary(f"bookie_flush{name}", doc, ("success", *labels), read)
+    cache_max = (config.write_cache_mb << 20) // len(storages)
+    numbers: tuple[tuple[Kind, str, str, Callable[[DbLedgerStorage], float]], ...] = (
+        ("gauge", "read_cache_size", "Bytes in the read-ahead cache.", lambda each: each.read_cache_bytes),
+        ("gauge", "write_cache_size", "Bytes in the write cache.", lambda each: each.write_cache_bytes),
+        ("gauge", "write_cache_count", "Entries in the write cache.", lambda each: each.parts.cache.entries),
+        ("gauge", "ledgers_count", "Ledgers known here.", lambda each: len(each.ledgers())),
+        ("gauge", "ACTIVE_LEDGER_TOTAL", "Ledgers known here.", lambda each: len(each.ledgers())),
+        ("counter", "DELETED_LEDGER_TOTAL", "Ledgers deleted.", lambda each: each.stats.deleted_ledgers),
+        (
+            "counter",
+            "RECLAIMED_DELETION_SPACE_BYTES",
+            "Bytes of entry logs that garbage collection deleted.",
+            lambda each: each.stats.reclaimed_bytes,
+        ),
+    )
+    for kind, name, doc, of in numbers:
+        metrics.family(kind, f"bookie_{name}", doc, labels, partial(_values, storages, marks, of))
+    metrics.gauge("bookie_write_cache_max_size", "Bytes that each write cache may have.", lambda: cache_max)
+    metrics.family(
+        "counter",
+        "bookie_flush_size_sum",
+        "Bytes flushed to entry logs.",
+        ("success", *labels),
+        lambda: [(("true", *mark), each.stats.flushed_bytes) for mark, each in zip(marks, storages, strict=True)],
+    )

@@ -8,27 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.choice import in_buckets
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
+from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.garbage_rounds import GarbageRounds
 from quire.service.measuring.summaries import Times
-from quire.service.metrics import Metrics
+from quire.service.metrics import Kind, Metrics
 
 
-def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
-    """Register the metrics of all directories together."""
+def register_gc(metrics: Metrics, garbage: GarbageRounds, config: BookieConfig) -> None:
+    """Register the metrics of all directories together, and by directory where the original has them so."""
+    _register_directories(metrics, garbage, list(zip(config.ledger_directories, config.indexes, strict=True)))
 
     def usages() -> list[LogUsage]:
         return [usage for storage in garbage.storages for usage in storage.log_usages()]
 
-    metrics.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry logs that are no longer written.", lambda: len(usages()))
-    metrics.gauge(
-        "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
-        "Bytes in entry logs of ledgers that exist.",
-        lambda: sum([usage.remaining for usage in usages()]),
-    )
     metrics.gauge(
         "quire_bookie_entry_log_space_bytes",
         "Bytes of records in entry logs, of deleted ledgers too.",
@@ -40,9 +37,6 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         lambda: max([storage.stats.compaction_ratio for storage in garbage.storages], default=0),
     )
 
-    def compactions(kind: CompactionKind) -> int:
-        return sum([storage.stats.compactions[kind] for storage in garbage.storages])
-
     def buckets() -> Iterable[tuple[Sequence[str], float]]:
         return [((f"{10 * index + 10}",), count) for index, count in enumerate(in_buckets(usages()))]
 
@@ -53,28 +47,6 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         ("percent",),
         buckets,
     )
-    for kind in CompactionKind:
-        metrics.counter(
-            f"bookie_{kind.name}_COMPACTION_TOTAL",
-            f"{kind.value.capitalize()} compactions.",
-            partial(compactions, kind),
-        )
-    metrics.counter(
-        "bookie_ENTRY_LOCATION_COMPACTION_TOTAL",
-        "Compactions of the location index.",
-        lambda: sum([storage.stats.location_compactions for storage in garbage.storages]),
-    )
-    metrics.counter(
-        "bookie_RECLAIM_FAILED_TO_DELETE",
-        "Times that an entry log could not be read or deleted.",
-        lambda: sum([storage.stats.failed_logs for storage in garbage.storages]),
-    )
-    metrics.counter(
-        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
-        "Bytes of entry logs that compactions deleted, without what they copied.",
-        lambda: sum([storage.stats.compacted_bytes for storage in garbage.storages]),
-    )
-
     _register_ledger_logs(metrics, garbage)
     metrics.counter(
         "quire_bookie_overreplicated_ledgers_deleted",
@@ -109,6 +81,61 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds) -> None:
         ),
     ):
         metrics.summary(name, doc, ("success",), read)
+
+
+def _register_directories(metrics: Metrics, garbage: GarbageRounds, marks: Sequence[tuple[str, str]]) -> None:
+    compactions: tuple[tuple[Kind, str, str, Callable[[DbLedgerStorage], float]], ...] = tuple(
+        (
+            "counter",
+            f"{kind.name}_COMPACTION_TOTAL",
+            f"{kind.value.capitalize()} compactions.",
+            partial(_compactions, kind),
+        )
+        for kind in CompactionKind
+    )
+    numbers: tuple[tuple[Kind, str, str, Callable[[DbLedgerStorage], float]], ...] = (
+        (
+            "gauge",
+            "ACTIVE_ENTRY_LOG_TOTAL",
+            "Entry logs that are no longer written.",
+            lambda each: len(each.log_usages()),
+        ),
+        (
+            "gauge",
+            "ACTIVE_ENTRY_LOG_SPACE_BYTES",
+            "Bytes in entry logs of ledgers that exist.",
+            lambda each: sum([usage.remaining for usage in each.log_usages()]),
+        ),
+        *compactions,
+        (
+            "counter",
+            "ENTRY_LOCATION_COMPACTION_TOTAL",
+            "Compactions of the location index.",
+            lambda each: each.stats.location_compactions,
+        ),
+        (
+            "counter",
+            "RECLAIM_FAILED_TO_DELETE",
+            "Times that an entry log could not be read or deleted.",
+            lambda each: each.stats.failed_logs,
+        ),
+        (
+            "counter",
+            "RECLAIMED_COMPACTION_SPACE_BYTES",
+            "Bytes of entry logs that compactions deleted, without what they copied.",
+            lambda each: each.stats.compacted_bytes,
+        ),
+    )
+    for kind, name, doc, of in numbers:
+
+        def read(of: Callable[[DbLedgerStorage], float] = of) -> list[tuple[Sequence[str], float]]:
+            return [(mark, of(each)) for mark, each in zip(marks, garbage.storages, strict=True)]
+
+        metrics.family(kind, f"bookie_{name}", doc, ("ledgerDir", "indexDir"), read)
+
+
+def _compactions(kind: CompactionKind, storage: DbLedgerStorage) -> float:
+    return storage.stats.compactions[kind]
 
 
 def _register_ledger_logs(metrics: Metrics, garbage: GarbageRounds) -> None:

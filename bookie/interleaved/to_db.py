@@ -8,9 +8,9 @@ A conversion that is killed is begun anew, and loses nothing: before step 3 all 
 maps have all rows. The journal stays as it is. Entries that are only there are replayed when the bookie starts.
 
 The original's storages share the entry logs of all ledger folders. DbLedgerStorage keeps each ledger in one folder,
-chosen by its id, and looks for its entries in the logs of that folder only. So with several ledger folders the entries
-that lie elsewhere are copied into a new log of the ledger's folder. (The original converts the index alone, and cannot
-read those entries afterwards.)
+chosen by its id unless one has it already, and looks for its entries in the logs of that folder only. So with several
+ledger folders the entries that lie elsewhere are copied into a new log of the ledger's folder. (The original converts
+the index alone, and cannot read those entries afterwards.)
 
 A row that exists already, from a conversion by the original that was killed, is kept if it leads to its entry.
 
@@ -82,7 +82,7 @@ def convert_to_db(
         stack.callback(logs.close)
         for found in find_index_files(disk, list(dict.fromkeys(indexes))):
             with closing((index := open_index(disk, found)).file):
-                _convert(found, index, targets[found.ledger_id % len(targets)], logs, result)
+                _convert(found, index, _target(targets, found.ledger_id), logs, result)
             progress(result.ledgers)
         for target in targets:
             _sync(target.locations)
@@ -101,6 +101,13 @@ def _open_target(disk: Disk, maps: KeyValueMaker, current: str, index: str, stac
     logs.open()
     stack.callback(logs.close)
     return _Target(current, locations, ledgers, logs)
+
+
+def _target(targets: Sequence[_Target], ledger_id: int) -> _Target:
+    """Return the folder of a ledger: the one whose index has it already, before folders were added; else by its id."""
+    own = targets[ledger_id % len(targets)]
+    key = ledger_id.to_bytes(8, "big")
+    return next((each for each in (own, *targets) if each.ledgers.get(key) is not None), own)
 
 
 def _sync(rows: KeyValue) -> None:

@@ -31,6 +31,7 @@ from bookie.journal.format import (
 from bookie.journal.seal import SealedEnd, group_size, seal_group
 from bookie.journal.spares import TERMINATOR, begin_file
 from quire.service.log import get_logger
+from quire.service.measuring.summaries import Times
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, File, NotSyncedError
@@ -89,6 +90,10 @@ class GroupResult(NamedTuple):
     """Bytes written."""
     took_s: float = 0.0
     """Time of the write and its sync, in seconds."""
+    began_at: float = 0.0
+    """Time of the event loop at which the write began."""
+    is_full: bool = False
+    """True if the group was ended by its size, and other items of the same pass were left to the next."""
 
 
 class GroupWriter:
@@ -115,6 +120,8 @@ class GroupWriter:
         self._failed: JournalFailedError | None = None
         self.now: Callable[[], float] = float
         """Clock of the event loop, in seconds; it may be read in any thread."""
+        self.creations = Times()
+        """Times of beginning a file, in milliseconds. Changed in the journal's thread."""
         self.economizes = False
         """True while the disk is full: no space is reserved ahead. Set from another thread."""
         self.roll_wanted = False
@@ -130,6 +137,7 @@ class GroupWriter:
 
         OSError: nothing has changed. JournalFailedError: the seal may not have recorded it.
         """
+        began = self.now()
         direct = self._config.sync and self._config.remove_from_page_cache
         begun = begin_file(self._disk, self._directory, file_id, previous, direct=direct, reuse=self._config.reuse)
         if self._file is not None:
@@ -143,6 +151,7 @@ class GroupWriter:
         self._forgotten = 0
         if self.seal is not None:
             self.seal.begun(self.mark)
+        self.creations.observe(1000 * (self.now() - began))
 
     def write(self, items: list[Item]) -> list[GroupResult]:
         """Write the items as one group, or as several if they are many; return a result per group, in order."""
@@ -152,7 +161,8 @@ class GroupWriter:
         for index, item in enumerate(items, 1):
             size += item.size
             if size >= GROUP_SIZE_MAX or index == len(items):
-                results.append(self._write_group(items[start:index]))
+                result = self._write_group(items[start:index])
+                results.append(result._replace(is_full=True) if size >= GROUP_SIZE_MAX else result)
                 start, size = index, 0
         return results
 
@@ -179,9 +189,9 @@ class GroupWriter:
                 self._write_synced(file, parts)
         except JournalFailedError as error:
             self._failed = error
-            return GroupResult(len(items), None, error, took_s=self.now() - began)
+            return GroupResult(len(items), None, error, took_s=self.now() - began, began_at=began)
         except JournalWriteError as error:
-            return GroupResult(len(items), None, error, took_s=self.now() - began)
+            return GroupResult(len(items), None, error, took_s=self.now() - began, began_at=began)
         took_s = self.now() - began
         self._position += total
         mark = self.mark
@@ -196,7 +206,7 @@ class GroupWriter:
         if len(self._keys) > KEYS_REMEMBERED_MAX:
             self._keys.clear()
         self._keys.update(keys)
-        return GroupResult(len(items), mark, None, not deferred, total, took_s)
+        return GroupResult(len(items), mark, None, not deferred, total, took_s, began)
 
     def _is_deferred(self, items: list[Item]) -> bool:
         """Return whether the group may be reported before it is synced."""

@@ -280,9 +280,13 @@ class JournalSeal:
         """
         self.reached(end)
         try:
-            self._board.sync()
+            self.sync()
         except OSError as error:
             raise JournalFailedError(f"the seal of the journal cannot be synced: {error}") from error
+
+    def sync(self) -> None:
+        """Make what was stored durable. OSError."""
+        self._board.sync()
 
     def close(self) -> None:
         self._board.close()

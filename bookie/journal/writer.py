@@ -55,7 +55,19 @@ class JournalBatch(NamedTuple):
 class JournalTimes:
     """Distributions in milliseconds, entries and bytes; `_failed`: of what could not be written."""
 
-    __slots__ = ("adds", "adds_failed", "group_bytes", "group_entries", "syncs", "syncs_failed", "written_bytes")
+    __slots__ = (
+        "adds",
+        "adds_failed",
+        "flushed_empty",
+        "flushed_full",
+        "flushed_waited",
+        "group_bytes",
+        "group_entries",
+        "queued",
+        "syncs",
+        "syncs_failed",
+        "written_bytes",
+    )
 
     def __init__(self) -> None:
         self.adds, self.adds_failed = Times(), Times()
@@ -64,9 +76,16 @@ class JournalTimes:
         """Times of a write with its sync."""
         self.group_entries, self.group_bytes = Times(SIZE_BOUNDS), Times(SIZE_BOUNDS)
         self.written_bytes = 0
+        self.queued = Times()
+        """Times of entries from their arrival until the write of their pass began."""
+        self.flushed_empty = self.flushed_full = self.flushed_waited = 0
+        """Groups that were written because nothing more waited, they were large enough, or their time was over."""
 
-    def passed(self, batches: Sequence[JournalBatch], results: Sequence[GroupResult], now: float) -> None:
-        """Note the groups that the thread has written, and how long their entries took."""
+    def passed(
+        self, batches: Sequence[JournalBatch], results: Sequence[GroupResult], now: float, *, waits: bool = False
+    ) -> None:
+        """Note the groups that the thread has written, and how long their entries took. `waits`: groups begin at a
+        time or a size, not when the thread is idle."""
         # As `Times.observe`, without its call for each number.
         failed = False
         for result in results:
@@ -79,7 +98,11 @@ class JournalTimes:
                 self.group_bytes.counts[bisect_left(SIZE_BOUNDS, result.size)] += 1
                 self.group_bytes.total += result.size
                 self.written_bytes += result.size
+            if not waits:
+                self.flushed_full += result.is_full
+                self.flushed_empty += not result.is_full
         adds, entries = self.adds_failed if failed else self.adds, 0
+        began_at = results[0].began_at if results else now
         for arrived_at, items in batches:
             count = 0
             for item in items:
@@ -89,6 +112,9 @@ class JournalTimes:
             took_ms = 1000 * (now - arrived_at)
             adds.counts[bisect_left(BOUNDS, took_ms)] += count
             adds.total += took_ms * count
+            queued_ms = max(0.0, 1000 * (began_at - arrived_at))
+            self.queued.counts[bisect_left(BOUNDS, queued_ms)] += count
+            self.queued.total += queued_ms * count
         groups = len(results) or 1
         self.group_entries.counts[bisect_left(SIZE_BOUNDS, entries / groups)] += groups
         self.group_entries.total += entries
@@ -107,10 +133,16 @@ class Journal:
         self._lane: Lane[JournalBatch] | None = None
         self.times = JournalTimes()
         self._mark = LogMark(0, 0)
+        self._bytes_before: dict[int, int] = {}
+        """Bytes in earlier files, of each file that this process began and that is not deleted."""
+        self.trimmed = LogMark(0, 0)
+        """Mark up to which the files were deleted."""
         self.on_pass: Callable[[], None] = _nothing
         self.on_failed: Callable[[JournalFailedError], None] = _ignore
         self.on_no_room: Callable[[str], None] = _say_nothing
         """Called with the reason when a group could not be written."""
+        self.on_begun: Callable[[], None] = _nothing
+        """Called when a new file was begun."""
         self.failed: JournalFailedError | None = None
         self._waiting: list[Item] = []
         self._waiting_size = 0
@@ -121,6 +153,8 @@ class Journal:
         self._wake = trio.Event()
         self.queued_bytes = 0
         """Bytes appended and not yet reported, overhead included."""
+        self.queued_items = 0
+        """Records given to the journal's thread and not yet reported. Counted by batch."""
         self.has_unsynced = False
         """True if deferred adds were reported that no sync has covered yet."""
         self.groups = 0
@@ -143,7 +177,8 @@ class Journal:
             self._writer.create(file_id, known)
 
         await self._world.offload.run(create, name="journal open")
-        self._mark = self._writer.mark
+        self._mark = self.trimmed = self._writer.mark
+        self._bytes_before = {self._mark.file_id: 0}
         self._lane = self._world.offload.lane("journal", self._write, self._done)
 
     @property
@@ -154,6 +189,16 @@ class Journal:
     def of(self, ledger_id: int) -> Journal:
         """Return the journal of the ledger."""
         return self
+
+    @property
+    def waiting_items(self) -> int:
+        """Return the number of records that wait for the journal, or are being written."""
+        return self.queued_items + len(self._waiting)
+
+    @property
+    def creations(self) -> Times:
+        """Return the times of beginning files."""
+        return self._writer.creations
 
     def has_room(self, size: int) -> bool:
         """Return whether `size` bytes more may be queued. One record above the bound is always accepted."""
@@ -199,6 +244,7 @@ class Journal:
         self._held = False
         if self._waiting and not self._config.group_wait_s:
             assert self._lane is not None
+            self.queued_items += len(self._waiting)
             self._lane.put(JournalBatch(self._held_at, self._waiting))
             self._waiting = []
 
@@ -235,6 +281,10 @@ class Journal:
                     self._wake = trio.Event()
                     await self._wake.wait()
             self._wake = trio.Event()
+            if self._is_group():
+                self.times.flushed_full += 1
+            else:
+                self.times.flushed_waited += 1
             self._release()
 
     def _is_group(self) -> bool:
@@ -247,6 +297,7 @@ class Journal:
         items, self._waiting = self._waiting, []
         self._waiting_size = self._waiting_entries = 0
         if items:
+            self.queued_items += len(items)
             self._lane.put(JournalBatch(trio.current_time(), items))
 
     def _write(self, batches: list[JournalBatch]) -> list[GroupResult]:
@@ -261,10 +312,14 @@ class Journal:
             # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
-        self.times.passed(batches, results, trio.current_time())
+        self.times.passed(batches, results, trio.current_time(), waits=self._config.group_wait_s > 0)
+        self.queued_items -= len(items)
         index = 0
-        for count, mark, group_error, synced, _, _ in results:
+        for count, mark, group_error, synced, *_ in results:
             if mark is not None:
+                if mark.file_id != self._mark.file_id:
+                    self._bytes_before[mark.file_id] = self._position(self._mark)
+                    self.on_begun()
                 self._mark = mark
                 self.groups += 1
                 self.has_unsynced = not synced
@@ -293,6 +348,15 @@ class Journal:
         """
         return self._mark
 
+    def _position(self, mark: LogMark) -> int:
+        """Return the bytes that this process has written before the mark, headers included."""
+        return self._bytes_before.get(mark.file_id, 0) + mark.offset
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Return the bytes that this process has written behind the last mark up to which the files were deleted."""
+        return self._position(self._mark) - self._position(self.trimmed)
+
     def economize(self, on: bool) -> None:
         """Start or stop saving disk space, while the disk is full.
 
@@ -318,6 +382,9 @@ class Journal:
             )
 
         await self._world.offload.run(delete, name="journal trim")
+        self.trimmed = max(self.trimmed, mark)
+        for file_id in [each for each in self._bytes_before if each < self.trimmed.file_id]:
+            del self._bytes_before[file_id]
 
     async def aclose(self) -> None:
         """Write what is queued, report it, close the file."""

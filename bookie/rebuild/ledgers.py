@@ -3,6 +3,10 @@
     1  a new index is written beside the old one: a row for every ledger in a journal file or an entry log
     2  the old index is renamed to ledgers.PREV-<time>, and the new one to ledgers
 
+With several ledger folders, a ledger of the journals goes where the bookie would look for it: to the folder whose old
+index or entry logs have it, which after an expansion is not that of its id, and otherwise to that of its id
+(directories/routes.py). Step 1 is done for all folders before step 2.
+
 Every ledger is fenced, since a lost fence would let two writers go on. The entries of ledgers that were deleted may
 still be in the logs: garbage collection finds and removes such ledgers again.
 
@@ -21,6 +25,7 @@ from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import Scan, log_id_of, log_name
 from bookie.db_ledger_storage.ledger_index import LedgerRow
+from bookie.directories.routes import Routes
 from bookie.errors import JournalDamagedError, StorageDamagedError
 from bookie.journal.format import NO_MARK, ExplicitLac, Force, LedgerKey
 from bookie.journal.replay import Replay
@@ -54,48 +59,71 @@ def rebuild_ledgers(
     disk: Disk,
     maps: KeyValueMaker,
     journals: Sequence[str],
-    ledgers: str,
-    index: str,
+    folders: Sequence[tuple[str, str]],
     stamp: str,
     *,
-    mine: Callable[[int], bool] = lambda ledger_id: True,
     found: Found = lambda ledger_id, where: None,
     progress: Callable[[str, int, int], None] = lambda log, done, total: None,
-) -> RebuiltLedgers:
-    """Rebuild the index in `index` of the logs in `ledgers`, all folders `current`, which the caller has locked.
+) -> list[RebuiltLedgers]:
+    """Rebuild the indexes of a bookie; return the result of each folder. The first has the notes on the journals too.
 
-    `mine`: whether a ledger of the journals belongs to this ledger folder. OSError: nothing was changed.
+    `folders`: each folder of entry logs, with that of its indexes. All are `current`, and locked by the caller.
+    OSError: nothing was changed, or it is from a rename.
     """
-    result = RebuiltLedgers()
-    rows: dict[int, LedgerRow] = {}
-    old = _old_rows(maps, index, result)
-
-    def add(ledger_id: int, where: str) -> None:
-        if ledger_id not in rows and 0 <= ledger_id <= _ID_MAX:
-            rows[ledger_id] = replace(old.get(ledger_id, LedgerRow()), fenced=True)
-            found(ledger_id, where)
-
+    logs = [(number, log) for number, (ledgers, _) in enumerate(folders) for log in _log_names(disk, ledgers)]
+    made = [_Rebuilding(index) for _, index in folders]
+    for each in made:
+        each.old = _old_rows(maps, each.index, each.result)
+    for done, (number, log) in enumerate(logs, 1):
+        for ledger_id in _from_log(disk, f"{folders[number][0]}/{log}", made[number].result):
+            made[number].logged[ledger_id] = None
+        progress(log, done, len(logs))
+    routes = Routes(len(made), len(journals))
+    routes.settle([each.old.keys() | each.logged.keys() for each in made])
     known = _Journalled()
     for journal in journals:
-        _from_journal(disk, journal, mine, known, add, result)
-    log_ids = sorted(log_id for log_id in map(log_id_of, disk.names(ledgers)) if log_id >= 0)
-    for done, log_id in enumerate(log_ids, 1):
-        for ledger_id in _from_log(disk, f"{ledgers}/{log_name(log_id)}", result):
-            add(ledger_id, "entry log")
-        progress(log_name(log_id), done, len(log_ids))
-    for ledger_id, row in rows.items():
-        # Of a ledger that is not in the folder of its id too: it stayed where it was when folders were added.
-        rows[ledger_id] = replace(
-            row,
-            master_key=known.keys.get(ledger_id, row.master_key),
-            explicit_lac=known.lacs.get(ledger_id, row.explicit_lac),
-        )
-    remove_tree(disk, f"{index}/{REBUILT}")
-    _write(maps, f"{index}/{REBUILT}", rows)
-    result.ledgers = len(rows)
-    result.with_key = sum(bool(row.master_key) for row in rows.values())
-    result.backup = replace_folder(disk, index, _NAME, REBUILT, f"{_NAME}.PREV-{stamp}")
-    return result
+        _from_journal(disk, journal, known, lambda ledger_id: made[routes.directory(ledger_id)], found, made[0].result)
+    for each in made:
+        for ledger_id in each.logged:
+            each.add(ledger_id, "entry log", found)
+        each.finish(known)
+        remove_tree(disk, f"{each.index}/{REBUILT}")
+        _write(maps, f"{each.index}/{REBUILT}", each.rows)
+    for each in made:
+        each.result.backup = replace_folder(disk, each.index, _NAME, REBUILT, f"{_NAME}.PREV-{stamp}")
+    return [each.result for each in made]
+
+
+def _log_names(disk: Disk, ledgers: str) -> list[str]:
+    return [log_name(log_id) for log_id in sorted(map(log_id_of, disk.names(ledgers))) if log_id >= 0]
+
+
+@dataclass(slots=True)
+class _Rebuilding:
+    """The new index of one folder."""
+
+    index: str
+    old: dict[int, LedgerRow] = field(default_factory=dict)
+    logged: dict[int, None] = field(default_factory=dict)
+    """Ledgers with entries in the folder's logs."""
+    rows: dict[int, LedgerRow] = field(default_factory=dict)
+    result: RebuiltLedgers = field(default_factory=RebuiltLedgers)
+
+    def add(self, ledger_id: int, where: str, found: Found) -> None:
+        if ledger_id not in self.rows and 0 <= ledger_id <= _ID_MAX:
+            self.rows[ledger_id] = replace(self.old.get(ledger_id, LedgerRow()), fenced=True)
+            found(ledger_id, where)
+
+    def finish(self, known: _Journalled) -> None:
+        """Bring in the facts of the journals."""
+        for ledger_id, row in self.rows.items():
+            self.rows[ledger_id] = replace(
+                row,
+                master_key=known.keys.get(ledger_id, row.master_key),
+                explicit_lac=known.lacs.get(ledger_id, row.explicit_lac),
+            )
+        self.result.ledgers = len(self.rows)
+        self.result.with_key = sum(bool(row.master_key) for row in self.rows.values())
 
 
 def _old_rows(maps: KeyValueMaker, index: str, result: RebuiltLedgers) -> dict[int, LedgerRow]:
@@ -134,20 +162,19 @@ class _Journalled:
 def _from_journal(
     disk: Disk,
     journal: str,
-    mine: Callable[[int], bool],
     known: _Journalled,
-    add: Found,
+    home: Callable[[int], _Rebuilding],
+    found: Found,
     result: RebuiltLedgers,
 ) -> None:
-    """Add the ledgers of all files of a journal, those that a replay no longer needs too."""
+    """Add the ledgers of all files of a journal, those that a replay no longer needs too, each to its folder."""
     reading = Replay(disk, journal, NO_MARK, skip_invalid=True, quiet=True)
     try:
         for batch in reading.batches():
             for record in batch:
                 if isinstance(record, Force):
                     continue
-                if mine(record.ledger_id):
-                    add(record.ledger_id, "journal")
+                home(record.ledger_id).add(record.ledger_id, "journal", found)
                 if isinstance(record, LedgerKey):
                     known.keys[record.ledger_id] = record.key
                 elif isinstance(record, ExplicitLac):

@@ -348,6 +348,7 @@ class BookieSession:
                 done = partial(self._read_done, partial(self._answer_reads, share), guess, count)
                 job = partial(read_entries, bookie.storage, share)
                 bookie.read_by_worker(job, done, ledger_id, urgent=urgent, count=count)
+            bookie.stats.reads_rejected += len(group) - room
             for ledger_id, entry_id in group[room:]:
                 self._reading -= guess
                 self._answer_read(ledger_id, entry_id, None, Rc.TOO_MANY_REQUESTS)
@@ -417,6 +418,7 @@ class BookieSession:
         guess = self._read_size
         answered = partial(self._read_done, done, guess, 1)
         if not self.bookie.read_by_worker(job, answered, ledger_id, urgent=flags & URGENT != 0):
+            self.bookie.stats.reads_rejected += 1
             return Rc.TOO_MANY_REQUESTS
         self._reading += guess
         return Rc.OK

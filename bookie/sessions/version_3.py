@@ -169,6 +169,7 @@ class Version3:
         self._answer(v3.write_lac_response(txn_id, Rc.OK if error is None else Rc.IO, ledger_id))
 
     def _read_lac(self, request: v3.ReadLacRequest) -> None:
+        self._bookie.stats.lac_reads += 1
         storage = self._bookie.storage
         ledger_id = request.ledger_id
         if storage.master_key(ledger_id) is None:
@@ -211,6 +212,7 @@ class Version3:
 
     def _list_entries(self, request: v3.ListOfEntriesRequest) -> None:
         txn_id, ledger_id = request
+        self._bookie.stats.list_requests += 1
 
         def listed(availability: bytes | None, rc: Rc) -> None:
             if availability is not None and len(availability) > _LIST_MAX:
@@ -225,6 +227,7 @@ class Version3:
 
     def _bookie_info(self, request: v3.BookieInfoRequest) -> None:
         txn_id, requested = request
+        self._bookie.stats.info_requests += 1
 
         def answer(space: tuple[int, int] | None, rc: Rc) -> None:
             total, free = space or (None, None)

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import isnan, nan
 from typing import Any, Final, NamedTuple
 
 import trio
@@ -135,9 +137,10 @@ def journal_in(text: str) -> tuple[dict[str, dict[str, float]], dict[str, float]
     """Return the latencies of the journal by quantile, and its other figures, of the metrics of a bookie.
 
     Summaries (label `quantile`) and histograms (`le`, in the unit of the metric) are read; of the label `success` only
-    what succeeded counts.
+    what succeeded counts. Of several journals (`journalIndex`) the slowest counts, and figures are added.
     """
     latencies: dict[str, dict[str, float]] = {}
+    by_journal: defaultdict[str, dict[str, float]] = defaultdict(dict)
     buckets: dict[str, list[tuple[float, float]]] = {}
     figures: dict[str, float] = {}
     for name, labels, value in _samples(text):
@@ -145,19 +148,23 @@ def journal_in(text: str) -> tuple[dict[str, dict[str, float]], dict[str, float]
             continue
         base = name.removesuffix("_bucket")
         if base in LATENCIES and "quantile" in labels:
-            latencies.setdefault(LATENCIES[base], {})[f"p{float(labels['quantile']) * 100:g}"] = value
+            found = latencies.setdefault(LATENCIES[base], {})
+            quantile = f"p{float(labels['quantile']) * 100:g}"
+            known = found.get(quantile, nan)
+            found[quantile] = value if isnan(known) else max(known, value) if not isnan(value) else known
         elif base in LATENCIES and "le" in labels:
             buckets.setdefault(LATENCIES[base], []).append((float(labels["le"]), value))
         elif name in ("bookie_journal_JOURNAL_SYNC_count", "bookie_journal_JOURNAL_SYNC_total"):
-            figures["syncs"] = value
+            by_journal["syncs"][labels.get("journalIndex", "")] = value
         elif name == "bookie_journal_JOURNAL_MEMORY_USED":
-            figures["queuedBytes"] = value
+            by_journal["queuedBytes"][labels.get("journalIndex", "")] = value
         elif name == "bookie_journal_JOURNAL_MEMORY_MAX":
-            figures["queuedBytesMax"] = value
+            by_journal["queuedBytesMax"][labels.get("journalIndex", "")] = value
         elif name == "quire_bookie_journal_write_failures":
             figures["writeFailures"] = value
-    for latency, found in buckets.items():
-        latencies.setdefault(latency, {}).update(_quantiles(sorted(found)))
+    figures.update({figure: sum(values.values()) for figure, values in by_journal.items()})
+    for latency, ends in buckets.items():
+        latencies.setdefault(latency, {}).update(_quantiles(sorted(ends)))
     finite = {key: {q: v for q, v in each.items() if abs(v) < float("inf")} for key, each in latencies.items()}
     return {key: each for key, each in finite.items() if each}, figures
 

@@ -42,6 +42,8 @@ class Reporter:
         self._options = options
         self._clock = clock
         self._started_ms = clock.wall_ms()
+        self.loads: dict[str, BundleLoad] = {}
+        """Load of each owned bundle, as last measured, reported or not."""
         self._reported: dict[str, BundleLoad] = {}
         self._reported_at = trio.current_time()
         self._meter = Meter(self._reported_at)
@@ -71,6 +73,7 @@ class Reporter:
             self._changed = trio.Event()
             now = trio.current_time()
             current = await run_through(self._meter.measure(now, counters(), bundle_of, owned()))
+            self.loads = current
             if should_report(self._reported, current, now - self._reported_at, self._options):
                 self._reported, self._reported_at = current, now
                 self._encode()
@@ -108,6 +111,11 @@ class Balancer:
     def __init__(self, ownership: Balanced) -> None:
         self._ownership = ownership
         self._moved_at: dict[str, float] = {}
+        self.bundles_moved = 0
+        """Bundles moved to another broker since the start of this process, by this broker as the leader."""
+        self.brokers_relieved = 0
+        """Brokers that had them, counted in each round."""
+        self.bundles_split = 0
         self._changed = trio.Event()
 
     def options_changed(self) -> None:
@@ -162,10 +170,14 @@ class Balancer:
     async def _move_all(self, moves: Iterable[Move]) -> None:
         now, grace_s = trio.current_time(), self._ownership.options.shed_grace_s
         self._moved_at = {bundle: at for bundle, at in self._moved_at.items() if now - at < grace_s}
+        sources: set[str] = set()
         for move in moves:
             self._moved_at[move.bundle] = now
             try:
-                await self._move(move)
+                if await self._move(move):
+                    self.bundles_moved += 1
+                    self.brokers_relieved += move.source not in sources
+                    sources.add(move.source)
             except BrokerError as error:
                 log.warning("bundle not moved", bundle=move.bundle, reason=str(error))
 
@@ -190,16 +202,17 @@ class Balancer:
         except InvalidNameError:
             return 0
 
-    async def _move(self, move: Move) -> None:
+    async def _move(self, move: Move) -> bool:
+        """Move a bundle; return whether its broker has handed it over."""
         bundle = _bundle(move.bundle)
         source = self._ownership.brokers.reports.get(move.source)
         if bundle is None or source is None:
-            return
+            return False
         log.info("moving bundle to another broker", bundle=move.bundle, to=move.destination)
         if move.source == self._ownership.brokers.me.id:
             await self._ownership.unload(bundle, destination=move.destination)
-        else:
-            await self._ownership.peers.unload(source.broker, bundle, move.destination)
+            return True
+        return await self._ownership.peers.unload(source.broker, bundle, move.destination)
 
     async def _split(self, text: str, broker_id: str) -> None:
         bundle = _bundle(text)
@@ -209,8 +222,9 @@ class Balancer:
         log.info("splitting bundle that is too large", bundle=text)
         if broker_id == self._ownership.brokers.me.id:
             await self._ownership.split(bundle)
-        else:
-            await self._ownership.peers.split(source.broker, bundle, RANGE_EQUALLY)
+        elif not await self._ownership.peers.split(source.broker, bundle, RANGE_EQUALLY):
+            return
+        self.bundles_split += 1
 
 
 def _bundle(text: str) -> Bundle | None:

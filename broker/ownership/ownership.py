@@ -97,7 +97,7 @@ class Ownership:
         self._placement = Placement(
             me, options, self.namespaces, self.leases, self.brokers, self.peers, self.affinity, self.reporter.changed
         )
-        self._balancer = Balancer(self)
+        self.balancer = Balancer(self)
         self._splitting: set[Bundle] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -114,7 +114,7 @@ class Ownership:
                 await nursery.start(self.leases.run, name="leases")
                 await nursery.start(self.brokers.run, name="brokers")
                 nursery.start_soon(self._report, name="load reports")
-                nursery.start_soon(self._balancer.run, name="load balancing")
+                nursery.start_soon(self.balancer.run, name="load balancing")
                 task_status.started()
                 await trio.sleep_forever()
             finally:
@@ -122,7 +122,7 @@ class Ownership:
 
     def options_changed(self) -> None:
         """Obey the options as they are now, where something waits for a time that they say."""
-        self._balancer.options_changed()
+        self.balancer.options_changed()
         self.reporter.changed()
 
     async def _report(self) -> None:

@@ -23,6 +23,7 @@ from broker.topics.topic import Topic
 from broker.topics.topic_policies.catalog import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 from cursors.errors import CursorError
 from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.keeping import restored_from
 from quire.service.log import get_logger
 from quire.world.tasks import for_each
 
@@ -71,7 +72,7 @@ class Expiring:
         """Expire the messages of all loaded topics that are too old."""
         due: list[tuple[Topic, int]] = []
         for count, topic in enumerate(self._loaded(), 1):
-            if _has_backlog(topic) and (ttl_s := await self._ttl_of(topic)) > 0:
+            if _has_backlog(topic) and not _is_restored(topic) and (ttl_s := await self._ttl_of(topic)) > 0:
                 due.append((topic, ttl_s))
             if not count % TOPICS_IN_STEP:
                 await trio.lowlevel.checkpoint()
@@ -112,7 +113,12 @@ class Expiring:
     async def check_subscriptions(self) -> None:
         """Delete the subscriptions that were not in use for too long."""
         for count, topic in enumerate(self._loaded(), 1):
-            if topic.subscriptions and not topic.closing and not is_system_topic(topic.name):
+            if (
+                topic.subscriptions
+                and not topic.closing
+                and not _is_restored(topic)
+                and not is_system_topic(topic.name)
+            ):
                 held = await self._held(topic)
                 minutes = 0 if held is None else held.value(SUBSCRIPTION_EXPIRATION)
                 if minutes:
@@ -139,6 +145,11 @@ class Expiring:
             except (BrokerError, CursorError) as error:
                 if not topic.closing:
                     topic.log.warning("subscription not checked", subscription=name, reason=str(error))
+
+
+def _is_restored(topic: Topic) -> bool:
+    """Return whether a topic is being restored from a backup: nothing of it expires before it is whole."""
+    return bool(restored_from(topic.ledger.properties))
 
 
 def _has_backlog(topic: Topic) -> bool:

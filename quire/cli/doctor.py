@@ -59,7 +59,7 @@ class InUseError(CliError):
 def run_doctor(data_dir: Path | None, conf: Path | None, *, as_json: bool) -> int:
     """Run the command; return the exit code."""
     from quire.servers.bookie.config import BOOKIE
-    from quire.servers.bookie.process import located, zookeeper_config
+    from quire.servers.bookie.located import located, zookeeper_config
     from quire.service import log
     from quire.service.errors import ConfigError
 

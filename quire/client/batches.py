@@ -82,14 +82,19 @@ def text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def read_tail(entry: bytes, at: int, stop: int) -> tuple[bytes | None, int, Properties] | None:
-    """Return key, event time (ms, 0: none) and properties from what follows publish_time in a MessageMetadata.
+Tail: TypeAlias = tuple[bytes | None, int, Properties, bytes]
+"""Key, event time (ms, 0: none), properties and schema version (empty: none) of a message."""
+
+
+def read_tail(entry: bytes, at: int, stop: int) -> Tail | None:
+    """Return the tail of a message from what follows publish_time in a MessageMetadata.
 
     None if a part makes the entry more than one plain message, or is not written in the usual form. IndexError and
     UnicodeDecodeError have the same meaning."""
     key: bytes | None = None
     event_ms = 0
     properties: Properties = NO_PROPERTIES
+    version = b""
     encoded = False
     while at < stop:
         tag = entry[at]
@@ -122,6 +127,7 @@ def read_tail(entry: bytes, at: int, stop: int) -> tuple[bytes | None, int, Prop
             if size > 0x7F:
                 return None
             at += 3 + size
+            version = entry[at - size : at]
         elif tag == 0x88 and size == 1 and entry[at + 2] <= 1:  # partition_key_b64_encoded
             encoded = entry[at + 2] == 1
             at += 3
@@ -136,7 +142,7 @@ def read_tail(entry: bytes, at: int, stop: int) -> tuple[bytes | None, int, Prop
         return None
     if encoded and key is not None:
         key = decoded_key(key)
-    return key, event_ms, properties
+    return key, event_ms, properties, version
 
 
 def split(

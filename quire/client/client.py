@@ -122,6 +122,27 @@ class Client:
             topic for topic in answer.getTopicsOfNamespaceResponse.topics if topic.startswith("persistent://")
         )
 
+    async def schema(self, topic: str, version: bytes = b"") -> tuple[pb.Schema, bytes] | None:
+        """Return a schema of a topic.
+
+        Args:
+            topic: name of the topic; the partitions of a topic share its schemas.
+            version: version of the schema, as messages have it; empty: the newest one.
+
+        Returns:
+            The schema and its version; None: the topic has no such schema.
+
+        Raises:
+            ClientError: the request failed.
+        """
+        name = _full_name(topic)
+        try:
+            answer = await self._ask(partial(commands.get_schema, topic=name, version=version), f"schema of {name}")
+        except TopicNotFoundError:
+            return None
+        found = answer.getSchemaResponse
+        return found.schema, found.schema_version
+
     async def reader(
         self, topic: str, start: MessageId, *, window: int = 1000, name: str = "", compacted: bool = False
     ) -> Reader:
@@ -228,12 +249,18 @@ class Client:
         return await self._open(make)
 
     async def sequenced_producer(
-        self, topic: str, name: str, *, pending_bytes_max: int = 32 << 20, pending_max: int = 1000
+        self,
+        topic: str,
+        name: str,
+        *,
+        pending_bytes_max: int = 32 << 20,
+        pending_max: int = 1000,
+        schema: pb.Schema | None = None,
     ) -> SequencedProducer:
         """Open a producer whose caller chooses the sequence ids; see `producer`.
 
         `name`: name under which the broker keeps the ids. While another producer has it, opening waits."""
-        make = partial(SequencedProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max)
+        make = partial(SequencedProducer, self._home, _full_name(topic), name, pending_bytes_max, pending_max, schema)
         return await self._open(make)
 
     async def _open(self, make: Callable[[], A]) -> A:

@@ -23,6 +23,7 @@ ANSWERS = {
     int(pb.BaseCommand.LOOKUP_RESPONSE): "lookupTopicResponse",
     int(pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE): "getLastMessageIdResponse",
     int(pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE): "getTopicsOfNamespaceResponse",
+    int(pb.BaseCommand.GET_SCHEMA_RESPONSE): "getSchemaResponse",
     int(pb.BaseCommand.ACK_RESPONSE): "ackResponse",
     int(pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE): "addPartitionToTxnResponse",
     int(pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE): "endTxnOnPartitionResponse",
@@ -174,6 +175,16 @@ def close_consumer(request_id: int, consumer_id: int) -> pb.BaseCommand:
     return command
 
 
+def get_schema(request_id: int, topic: str, version: bytes) -> pb.BaseCommand:
+    """Return GET_SCHEMA. `version` empty: the newest one."""
+    command = pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA)
+    command.getSchema.request_id = request_id
+    command.getSchema.topic = topic
+    if version:
+        command.getSchema.schema_version = version
+    return command
+
+
 def producer(
     request_id: int,
     producer_id: int,
@@ -225,6 +236,9 @@ def refusal(answer: pb.BaseCommand) -> ServerRefusedError | None:
         route = answer.lookupTopicResponse
         failed = route.response == pb.CommandLookupTopicResponse.Failed or route.HasField("error")
         return ServerRefusedError(route.error, route.message) if failed else None
+    if kind == pb.BaseCommand.GET_SCHEMA_RESPONSE:
+        schema = answer.getSchemaResponse
+        return ServerRefusedError(schema.error_code, schema.error_message) if schema.HasField("error_code") else None
     if kind in _OF_TRANSACTIONS:
         over = getattr(answer, ANSWERS[kind])
         return ServerRefusedError(over.error, over.message) if over.HasField("error") else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from struct import Struct
 
 from crc32c import crc32c
@@ -55,6 +56,9 @@ def pack(
     properties: Sequence[Sequence[tuple[str, str]] | None] | None = None,
     event_ms: Sequence[int | None] | None = None,
     *,
+    ordering_keys: Sequence[bytes | None] | None = None,
+    deliver_ms: Sequence[int | None] | None = None,
+    schema_version: bytes = b"",
     batch: bool = True,
     in_order: bool = False,
     compression: str = "none",
@@ -69,6 +73,10 @@ def pack(
     none. An omitted column counts as all None.
 
     Args:
+        ordering_keys: keys by which Key_Shared subscriptions choose the consumer, instead of the messages' keys.
+        deliver_ms: times before which Shared subscriptions do not deliver a message, in ms since 1970; None or 0: at
+            once. Such a message is in no batch. With one of these columns the order of all messages is kept.
+        schema_version: version of the schema of all messages; empty: they have none.
         in_order: keep the order of all messages: only consecutive ones of a key share a batch.
         compression: one of compression.KINDS. A payload that does not become smaller is left uncompressed.
         batch_messages_max: maximum messages of a batch.
@@ -79,16 +87,21 @@ def pack(
         The entries, for `Producer.send`.
 
     Raises:
-        ValueError: a message is above `message_size_max`, an event time is below 0, or the compression is unknown.
+        ValueError: a message is above `message_size_max`, a time is below 0, or the compression is unknown.
     """
     if compression not in KINDS:
         raise ValueError(f"compression {compression!r} is not one of {', '.join(KINDS)}")
     packer = _Packer(values, keys, properties, event_ms, KINDS[compression], message_size_max)
+    packer.ordering_keys, packer.deliver_ms, packer.schema_version = ordering_keys, deliver_ms, schema_version
     if not batch:
         return [packer.plain(row) for row in range(len(values))]
     bytes_max = min(batch_bytes_max, message_size_max - _ENVELOPE_MAX)
     packed: list[Packed] = []
-    for rows in _runs(keys, len(values)) if in_order else _by_key(keys, len(values)):
+    if ordering_keys is not None or deliver_ms is not None:
+        runs = _runs_of(keys, ordering_keys, deliver_ms, len(values))
+    else:
+        runs = _runs(keys, len(values)) if in_order else _by_key(keys, len(values))
+    for rows in runs:
         packer.batches(rows, batch_messages_max, bytes_max, packed)
     return packed
 
@@ -114,11 +127,34 @@ def _runs(keys: Sequence[bytes | str | None] | None, count: int) -> Sequence[Seq
     if keys is None:
         return [range(count)]
     begins = [row for row in range(count) if row == 0 or keys[row] != keys[row - 1]]
-    return [range(begin, stop) for begin, stop in zip(begins, [*begins[1:], count], strict=True)]
+    return [range(begin, stop) for begin, stop in pairwise([*begins, count])]
+
+
+def _runs_of(
+    keys: Sequence[bytes | str | None] | None,
+    ordering_keys: Sequence[bytes | None] | None,
+    deliver_ms: Sequence[int | None] | None,
+    count: int,
+) -> Sequence[Sequence[int]]:
+    """Return the runs of consecutive rows that may share a batch: of one key and one ordering key, to be delivered at
+    once."""
+    parts = [column for column in (keys, ordering_keys) if column is not None]
+    begins = [
+        row
+        for row in range(count)
+        if row == 0
+        or any(column[row] != column[row - 1] for column in parts)
+        or (deliver_ms is not None and (deliver_ms[row] or deliver_ms[row - 1]))
+    ]
+    return [range(begin, stop) for begin, stop in pairwise([*begins, count])]
 
 
 class _Packer:
     """Columns, and the encoding of their rows."""
+
+    ordering_keys: Sequence[bytes | None] | None = None
+    deliver_ms: Sequence[int | None] | None = None
+    schema_version: bytes = b""
 
     def __init__(
         self,
@@ -139,15 +175,19 @@ class _Packer:
     def plain(self, row: int) -> Packed:
         """Return the entry of a message that is not in a batch."""
         value = self._values[row]
-        # Fields 4, 6 | 12 | 17, 25 of MessageMetadata, around those of the compression.
+        # Fields 4, 6 | 12 | 16 to 19, 25 of MessageMetadata, around those of the compression.
         key = self._keys[row] if self._keys is not None else None
         key_field, encoded = (b"", False) if key is None else _key(b"\x32", key)
         fields = [self._pairs(row, b"\x22"), key_field]
         event = self._event(row)
         if event:
             fields.append(b"\x60" + encode_varint(event))
+        fields.append(self._version())
         if encoded:
             fields.append(b"\x88\x01\x01")
+        fields.append(self._ordering(row, b"\x92\x01"))
+        if deliver := self._time(self.deliver_ms, row, "time of delivery"):
+            fields.append(b"\x98\x01" + encode_varint(deliver))
         if value is None:
             fields.append(b"\xc8\x01\x01")
         return self._packed(1, fields, value or b"", f"message {row}")
@@ -157,20 +197,21 @@ class _Packer:
         values = self._values
         key = self._keys[rows[0]] if self._keys is not None and rows else None
         key_field, encoded = (b"", False) if key is None else _key(b"\x12", key)
-        plain_rows = self._properties is None and self._event_ms is None and not encoded
+        plain_rows = self._properties is None and self._event_ms is None and not encoded and not self.ordering_keys
         parts: list[bytes] = []
         begin = size = 0
         for number, row in enumerate(rows):
             value = values[row]
-            # Fields 1, 2, 3 | 5, 6, 9 of SingleMessageMetadata.
+            # Fields 1, 2, 3 | 5, 6, 7, 9 of SingleMessageMetadata.
             length = encode_varint(len(value)) if value is not None else b"\x00"
             if plain_rows and value is not None:
                 metadata = key_field + b"\x18" + length
             else:
                 event = self._event(row)
-                metadata = b"%b%b\x18%b%b%b%b" % (
+                metadata = b"%b%b\x18%b%b%b%b%b" % (
                     self._pairs(row, b"\x0a"), key_field, length, b"\x28" + encode_varint(event) if event else b"",
-                    b"\x30\x01" if encoded else b"", b"\x48\x01" if value is None else b"",
+                    b"\x30\x01" if encoded else b"", self._ordering(row, b"\x3a"),
+                    b"\x48\x01" if value is None else b"",
                 )  # fmt: skip
             added = 4 + len(metadata) + (len(value) if value else 0)
             if number > begin and (size + added > bytes_max or number - begin >= messages_max):
@@ -195,9 +236,10 @@ class _Packer:
         if count == 1:
             into.append(self.plain(rows[begin]))
             return
-        fields = [b"\x32" + key_field[1:] if key_field else b"", b"\x58" + encode_varint(count)]
+        fields = [b"\x32" + key_field[1:] if key_field else b"", b"\x58" + encode_varint(count), self._version()]
         if encoded:
             fields.append(b"\x88\x01\x01")
+        fields.append(self._ordering(rows[begin], b"\x92\x01"))
         into.append(self._packed(count, fields, b"".join(parts), f"the batch from message {rows[begin]} on"))
 
     def _packed(self, count: int, fields: list[bytes], payload: bytes, name: str) -> Packed:
@@ -216,12 +258,23 @@ class _Packer:
         return Packed(count, size, metadata, payload)
 
     def _event(self, row: int) -> int:
-        event = self._event_ms[row] if self._event_ms is not None else None
-        if not event:
+        return self._time(self._event_ms, row, "event time")
+
+    def _time(self, column: Sequence[int | None] | None, row: int, what: str) -> int:
+        time_ms = column[row] if column is not None else None
+        if not time_ms:
             return 0
-        if event < 0:
-            raise ValueError(f"message {row} has the event time {event} ms, which is before 1970: it cannot be sent")
-        return event
+        if time_ms < 0:
+            raise ValueError(f"message {row} has the {what} {time_ms} ms, which is before 1970: it cannot be sent")
+        return time_ms
+
+    def _version(self) -> bytes:
+        version = self.schema_version
+        return b"\x82\x01" + encode_varint(len(version)) + version if version else b""
+
+    def _ordering(self, row: int, tag: bytes) -> bytes:
+        key = self.ordering_keys[row] if self.ordering_keys is not None else None
+        return b"" if key is None else tag + encode_varint(len(key)) + key
 
     def _pairs(self, row: int, tag: bytes) -> bytes:
         pairs = self._properties[row] if self._properties is not None else None

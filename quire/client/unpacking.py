@@ -19,7 +19,7 @@ from typing import Any
 from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from quire.client.batches import NO_PROPERTIES, Properties, key_of, properties_of, read_tail, split, varints
+from quire.client.batches import NO_PROPERTIES, Properties, Tail, key_of, properties_of, read_tail, split, varints
 from quire.client.chunks import ChunkGap, Chunks
 from quire.client.compression import decompress
 from quire.client.deliveries import Deliveries
@@ -35,6 +35,7 @@ _HEAD = struct.Struct("!HII")
 _times_at = re.compile(rb"[\x80-\xff]{0,8}[\x00-\x7f]\x18([\x80-\xff]{0,8}[\x00-\x7f])").match
 _MAGIC = MAGIC.to_bytes(2, "big")
 _COMPRESSION_FIELD = 8
+_NO_TAIL: Tail = (None, 0, NO_PROPERTIES, b"")
 _COPY_MAX = 4096  # bytes; up to this size a copy is cheaper than two views
 
 
@@ -56,6 +57,8 @@ class Messages:
     """Event time in ms since 1970; 0: none."""
     properties: list[Properties] = field(default_factory=list)
     """Names and values. Lists may be shared and must not be changed."""
+    schema_versions: list[bytes] = field(default_factory=list)
+    """Version of the schema it was published with; empty: it has none."""
     size_bytes: int = 0
     """Uncompressed bytes of everything here: values, keys, properties and their metadata."""
 
@@ -78,7 +81,8 @@ class Messages:
 
     def _columns(self) -> tuple[list[Any], ...]:
         ids = (self.ledger_ids, self.entry_ids, self.batch_indexes, self.batch_sizes)
-        return (self.values, self.keys, *ids, self.publish_ms, self.event_ms, self.properties)
+        times = (self.publish_ms, self.event_ms)
+        return (self.values, self.keys, *ids, *times, self.properties, self.schema_versions)
 
 
 class Opener:
@@ -130,6 +134,7 @@ class Opener:
         gaps: list[ChunkGap] = []
         add_value, add_key = into.values.append, into.keys.append
         add_publish, add_event, add_properties = into.publish_ms.append, into.event_ms.append, into.properties.append
+        add_version = into.schema_versions.append
         unpack = _HEAD.unpack_from
         plain = first  # entries from here on gave one plain message each, and lack their ids
         size_bytes = 0
@@ -146,16 +151,17 @@ class Opener:
                         times = _times_at(entry, 13 + at, end) if at < 0x80 and end <= size else None
                         if times is not None:
                             at = times.end()
-                            tail = (None, 0, NO_PROPERTIES) if at == end else read_tail(entry, at, end)
+                            tail = _NO_TAIL if at == end else read_tail(entry, at, end)
                             if tail is not None:
                                 if crc32c(entry[6:] if size < _COPY_MAX else memoryview(entry)[6:]) != checksum:
                                     raise CorruptEntryError("its checksum does not match")
-                                key, event_ms, properties = tail
+                                key, event_ms, properties, version = tail
                                 add_value(entry[end:])
                                 add_key(key)
                                 add_publish(varints[times[1]])
                                 add_event(event_ms)
                                 add_properties(properties)
+                                add_version(version)
                                 size_bytes += size
                                 continue
                 except (IndexError, UnicodeDecodeError, struct.error):
@@ -262,6 +268,7 @@ class Opener:
         into.entry_ids += [entry_id] * rows
         into.batch_indexes += indexes
         into.batch_sizes += [count] * rows
+        into.schema_versions += [metadata.schema_version] * rows
         return gap
 
     def _uncompressed(self, metadata: MessageMetadata, payload: bytes, size_max: int) -> bytes:

@@ -158,7 +158,11 @@ async def open_client_on(
             async with open_ledger_client(world, manager, connect, bookies, config, health=health) as client:
                 if config is not None and config.placement.disk_weighted:
                     weights = DiskWeights(
-                        client.bookies, bookies, interval_s=rules.weights_interval_s, retry_s=rules.weights_retry_s
+                        client.bookies,
+                        bookies,
+                        interval_s=rules.weights_interval_s,
+                        retry_s=rules.weights_retry_s,
+                        answer_s=rules.weights_answer_s,
                     )
                     nursery.start_soon(weights.run, name="disk weights")
                 yield client

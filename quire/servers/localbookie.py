@@ -20,7 +20,8 @@ import trio
 from quire.metadata.clusters import exists, init_new_cluster
 from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
-from quire.servers.bookie.process import Ready, exit_code, located, serve, zookeeper_config
+from quire.servers.bookie.located import located, zookeeper_config
+from quire.servers.bookie.process import Ready, exit_code, serve
 from quire.servers.errors import CliError
 from quire.servers.local_confs import config_folder, write_confs
 from quire.servers.process import closing, run_server

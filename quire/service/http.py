@@ -173,7 +173,11 @@ def make_original_app(
 
     own = [
         original_route("/heartbeat", (), GET=heartbeat),
-        route("/metrics", GET=_no_metrics if metrics is None else partial(_scrape, Scrapes(metrics.lines))),
+        original_route(
+            "/metrics",
+            (),
+            GET=_no_metrics if metrics is None else partial(_scrape, Scrapes(metrics.lines)),
+        ),
         *log_routes(),
         *warning_routes(),
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -57,14 +58,49 @@ def guarded(path: str, handler: Handler, guard: Callable[[str], Check] | None) -
     return answer
 
 
-def original_route(path: str, failures: tuple[type[Exception], ...], **handlers: Handler) -> Route:
+_BOOKIE: Final = "/api/v1/bookie"
+_WRONG_METHOD: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+    {
+        "/metrics": (403, "{method} is forbidden. Should be GET method"),
+        "/api/v1/config/server_config": (404, "Request body not found. should contains k-v pairs"),
+        "/api/v1/ledger/read": (404, "Not found method. Should be GET method, with ledger_id provided"),
+        "/api/v1/autorecovery/lost_bookie_recovery_delay": (404, "Not found method. Should be PUT method"),
+        f"{_BOOKIE}/cluster_info": (404, "Only GET is supported."),
+        f"{_BOOKIE}/entry_location_compact": (
+            405,
+            "Not found method. Should be PUT to trigger entry location compact, Or GET to get entry location compact "
+            "state.",
+        ),
+        f"{_BOOKIE}/gc": (405, "Not allowed method. Should be PUT to trigger GC, Or GET to get Force GC state."),
+        f"{_BOOKIE}/gc/resume_compaction": (
+            404,
+            "Not found method. Should be PUT to resume major or minor compaction, Or GET to get compaction state.",
+        ),
+        f"{_BOOKIE}/gc/suspend_compaction": (
+            404,
+            "Not found method. Should be PUT to suspend major or minor compaction, Or GET to get compaction state.",
+        ),
+        f"{_BOOKIE}/gc_details": (404, "Only support GET method to retrieve GC details."),
+        f"{_BOOKIE}/info": (404, "Only GET is supported."),
+        f"{_BOOKIE}/is_ready": (404, "Only support GET method check if bookie is ready."),
+        f"{_BOOKIE}/sanity": (404, "Only support GET method to retrieve bookie sanity state."),
+        f"{_BOOKIE}/state": (404, "Only support GET method to retrieve bookie state."),
+        f"{_BOOKIE}/state/readonly": (404, "Unsupported method. Should be GET or PUT method"),
+    }
+)
+"""Answers to a wrong method that are not those of most of BookKeeper's resources."""
+
+
+def original_route(path: str, failures: tuple[type[Exception], ...], /, **handlers: Handler) -> Route:
     """Return a resource as BookKeeper serves it: a wrong method is not found, and said to be; a handler that raises one
     of the `failures` answers 500."""
+    wrong = (404, f"Not found method. Should be {' or '.join(handlers)} method")
+    status, text = _WRONG_METHOD.get(path, wrong)
 
     async def answer(request: Request) -> Response:
         handler = handlers.get(request.method)
         if handler is None:
-            return PlainTextResponse(f"Not found method. Should be {' or '.join(handlers)} method", status_code=404)
+            return PlainTextResponse(text.replace("{method}", request.method), status_code=status)
         try:
             return await handler(request)
         except failures as error:

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -72,16 +73,17 @@ class Admin:
         if pool is not None:
             pool.shutdown(wait=False)
 
-    def internal_stats(self, topic: str) -> dict[str, Any]:
+    def internal_stats(self, topic: str, *, metadata: bool = False) -> dict[str, Any]:
         """Return `GET .../internalStats` of one topic or partition: ledgers, last confirmed entry, cursors.
 
-        Raises TopicMissingError."""
-        found: dict[str, Any] = self._ask("GET", topic, "internalStats").json()
+        `metadata`: also the metadata of each ledger. Raises TopicMissingError."""
+        resource = "internalStats?metadata=true" if metadata else "internalStats"
+        found: dict[str, Any] = self._ask("GET", topic, resource).json()
         return found
 
-    def many_internal_stats(self, topics: Sequence[str]) -> list[dict[str, Any] | None]:
+    def many_internal_stats(self, topics: Sequence[str], *, metadata: bool = False) -> list[dict[str, Any] | None]:
         """Return the internal stats of several, in their order, some concurrently; None for a missing topic."""
-        return self._map(self._stats_or_none, topics)
+        return self._map(partial(self._stats_or_none, metadata=metadata), topics)
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions; 0: not partitioned, or missing."""
@@ -92,6 +94,15 @@ class Admin:
         """Return the first entry published at or after `epoch_ms`, or else the position of the next one."""
         found = self._ask("GET", topic, f"messageid/{epoch_ms}").json()
         return MessageId(int(found["ledgerId"]), int(found["entryId"]))
+
+    def is_of_transaction(self, topic: str, ledger_id: int, entry_id: int) -> bool:
+        """Return whether an entry is a message of a transaction or a broker's mark; False if there is none.
+
+        Raises AdminRefusedError."""
+        response = self._ask("GET", topic, f"ledger/{ledger_id}/entry/{entry_id}", fine=(404,))
+        return response.status_code != 404 and any(
+            f"X-Pulsar-{name}" in response.headers for name in ("marker-type", "txnid-most-bits")
+        )
 
     def subscriptions(self, topic: str) -> list[str]:
         """Return the names of the topic's durable subscriptions."""
@@ -122,9 +133,9 @@ class Admin:
         found: dict[str, str] = self._ask_url("GET", "brokers/configuration/runtime", "a broker").json()
         return found
 
-    def _stats_or_none(self, topic: str) -> dict[str, Any] | None:
+    def _stats_or_none(self, topic: str, *, metadata: bool) -> dict[str, Any] | None:
         try:
-            return self.internal_stats(topic)
+            return self.internal_stats(topic, metadata=metadata)
         except TopicMissingError:
             return None
 

@@ -24,6 +24,9 @@ PYSPARK_MIN = (4, 2)
 PYARROW_MIN = (18, 0)
 """pyspark's own minimum."""
 
+FASTAVRO_MIN = (1, 10)
+"""First version with a wheel for Python 3.13."""
+
 JAVA_MIN = 17
 """Spark 4's minimum."""
 
@@ -33,9 +36,12 @@ _JAVA_ANSWER_S = 20.0
 
 
 def require_packages() -> None:
-    """Check that pyspark and pyarrow are installed and new enough. Imports neither. Raises MissingDependencyError."""
+    """Check that what Spark's processes need is installed and new enough. Imports nothing of it.
+
+    Raises MissingDependencyError."""
     require_package("pyspark", PYSPARK_MIN)
     require_package("pyarrow", PYARROW_MIN)
+    require_package("fastavro", FASTAVRO_MIN)
 
 
 def require_package(name: str, minimum: tuple[int, ...]) -> None:

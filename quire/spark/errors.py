@@ -54,6 +54,16 @@ class SinkError(SparkSourceError):
     """Rows could not be written. The text says whether a retry can help; Spark retries the task by its own rules."""
 
 
+class SchemaError(SparkSourceError):
+    """A topic has no schema, or one whose values have no column in Spark. Permanent: read with `decode=none`, or change
+    the topic's schema."""
+
+
+class UndecodableError(SparkSourceError):
+    """A message is no value of its schema, and `onDecodeError` is `fail`. Permanent for the query: choose `null` or
+    `deadLetter`."""
+
+
 class MissingDependencyError(SparkSourceError, ImportError):
     """A package that is needed is not installed in this process, or is too old. Final: install `quire-broker[spark]`
     there."""

@@ -21,22 +21,28 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Maximum messages and bytes that one trigger takes. None: no limit of this kind."""
+    """Maximum messages and bytes that one trigger takes, and the messages that it waits for. None: no limit of this
+    kind."""
 
     messages_max: int | None = None
     bytes_max: int | None = None
+    messages_min: int | None = None
 
     @classmethod
     def of(cls, limit: object, configured: Limits) -> Limits:
         """Combine a ReadLimit of Spark with the limits of the options.
 
-        `ReadAllAvailable` has no limit. `ReadMaxRows` and `ReadMaxBytes` have one unit: the other configured limit
-        applies as well, and of two numbers the smaller. Other limits (minimum rows, files) do not apply. Source:
+        `ReadAllAvailable` has no limit. `ReadMaxRows`, `ReadMaxBytes` and `ReadMinRows` have one unit: the other
+        configured limits apply as well, and of two maxima the smaller. Files do not apply. Source:
         pyspark.sql.streaming.datasource."""
         rows, size = getattr(limit, "max_rows", None), getattr(limit, "max_bytes", None)
-        if rows is None and size is None:
+        if rows is None and size is None and getattr(limit, "min_rows", None) is None:
             return cls()
-        return cls(messages_max=_least(rows, configured.messages_max), bytes_max=_least(size, configured.bytes_max))
+        return cls(
+            messages_max=_least(rows, configured.messages_max),
+            bytes_max=_least(size, configured.bytes_max),
+            messages_min=configured.messages_min,
+        )
 
 
 def _least(first: int | None, second: int | None) -> int | None:

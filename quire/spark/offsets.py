@@ -65,10 +65,12 @@ LATEST_MARK = -1
 class Boundary:
     """Start or end given by a user, not yet looked up: `planning.ranges.resolve` makes offsets of it."""
 
-    kind: Literal["earliest", "latest", "places", "timestamp"]
+    kind: Literal["earliest", "latest", "places", "timestamp", "timestamps"]
     places: tuple[tuple[str, Place | int], ...] = ()
     """Full name of a partition (or of a partitioned topic, for a mark only) and its place, or EARLIEST_MARK,
-    LATEST_MARK."""
+    LATEST_MARK. With kind `timestamps`: a name and its time in ms since 1970."""
+    must_exist: bool = False
+    """With a time: refuse a partition that has no entry of it or later, which otherwise begins at its end."""
     timestamp_ms: int = 0
     """Publish time in ms since 1970: the first entry that is not older."""
 

@@ -12,19 +12,26 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from quire.client.authentication import Credentials, basic_file, token_file
+from quire.client.authentication import Credentials, CredentialsError, basic, basic_file, token, token_file
 from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
+from quire.spark.errors import OptionError
 from quire.spark.options.parse import Options
 from quire.world.doors import World
 from quire.world.real import real_world
 
+if TYPE_CHECKING:
+    from quire.ledger.reading.known import KnownReader
+
 T = TypeVar("T")
+C = TypeVar("C")
 
 _log = logging.getLogger(__name__)
 
@@ -47,16 +54,26 @@ def client_options(options: Options) -> ClientOptions:
 
 
 def credentials_of(options: Options) -> Credentials | None:
-    """Return the credentials of a query, which are in a file; None: it has none."""
-    if options.token_file:
-        return token_file(options.token_file)
-    return basic_file(options.password_file) if options.password_file else None
+    """Return the credentials of a query; None: it has none. Raises OptionError: they cannot be sent."""
+    given = options.authentication
+    if given.token_file:
+        return token_file(given.token_file)
+    if given.password_file:
+        return basic_file(given.password_file)
+    try:
+        if given.token:
+            return token(given.token.text)
+        if given.password:
+            return basic(*given.password.text.split(":", 1))
+    except CredentialsError as error:
+        raise OptionError("authToken" if given.token else "authPassword", None, str(error)) from None
+    return None
 
 
-class ClientLease:
+class LeasedClient(Generic[C]):
     """Lease of a client. Return it with `release`, once or more often."""
 
-    def __init__(self, entry: _Entry, client: Client) -> None:
+    def __init__(self, entry: _Entry, client: C) -> None:
         self.client = client
         self._entry: _Entry | None = entry
 
@@ -69,13 +86,18 @@ class ClientLease:
                 entry.unused.set()
 
 
+ClientLease = LeasedClient[Client]
+BOOKIES = "bookies"
+"""Key of the reader of bookies. It is one for all clusters: bookies have other addresses in each."""
+
+
 class _Entry:
     """One client and the task that keeps it open."""
 
     def __init__(self) -> None:
         self.leases = 0
         self.ready = trio.Event()
-        self.client: Client | None = None
+        self.client: Any = None
         self.error: Exception | None = None
         self.unused = trio.Event()
         """Set when the last lease was returned; replaced by the waiting task."""
@@ -84,15 +106,22 @@ class _Entry:
 class Runtime:
     """The loop of this process; take the one of `runtime()`."""
 
-    def __init__(self, *, idle_s: float = IDLE_S, make_world: Callable[[], World] = real_world) -> None:
+    def __init__(
+        self,
+        *,
+        idle_s: float = IDLE_S,
+        make_world: Callable[[], World] = real_world,
+        open_bookies: Callable[[World], AbstractAsyncContextManager[KnownReader]] | None = None,
+    ) -> None:
         self.pid = os.getpid()
         self._idle_s = idle_s
         self._make_world = make_world
+        self._open_bookies = open_bookies
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop: trio.Event | None = None
         self._nursery: trio.Nursery | None = None
         self._world: World | None = None
-        self._entries: dict[tuple[str, ClientOptions], _Entry] = {}
+        self._entries: dict[Hashable, _Entry] = {}
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="quire-spark-loop", daemon=True)
         self._thread.start()
@@ -108,12 +137,28 @@ class Runtime:
         """Return the client of a cluster, opened if it is not; on the loop.
 
         Raises ValueError (the URL), ClientError."""
-        key = (service_url, options)
+        world = self._world
+        assert world is not None, "the loop runs since __init__"
+        return await self._lease((service_url, options), service_url, partial(open_client, world, service_url, options))
+
+    async def lease_bookies(self) -> LeasedClient[KnownReader]:
+        """Return the reader of bookies, opened if it is not; on the loop."""
+        assert self._world is not None, "the loop runs since __init__"
+        if self._open_bookies is None:
+            # Imported here, because processes that read through brokers do not need it.
+            from quire.ledger.reading.known import open_known_reader
+
+            self._open_bookies = open_known_reader
+        return await self._lease(BOOKIES, BOOKIES, partial(self._open_bookies, self._world))
+
+    async def _lease(
+        self, key: Hashable, name: str, make: Callable[[], AbstractAsyncContextManager[C]]
+    ) -> LeasedClient[C]:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
             assert self._nursery is not None, "the loop runs since __init__"
-            self._nursery.start_soon(self._keep, key, entry, name=f"client of {service_url}")
+            self._nursery.start_soon(self._keep, key, name, entry, make, name=f"client of {name}")
         entry.leases += 1
         try:
             await entry.ready.wait()
@@ -125,7 +170,7 @@ class Runtime:
             if entry.leases == 0:
                 entry.unused.set()
             raise
-        return ClientLease(entry, entry.client)
+        return LeasedClient(entry, entry.client)
 
     @property
     def clients(self) -> int:
@@ -142,11 +187,12 @@ class Runtime:
                 pass
             self._thread.join(STOP_DEADLINE_S)
 
-    async def _keep(self, key: tuple[str, ClientOptions], entry: _Entry) -> None:
+    async def _keep(
+        self, key: Hashable, name: str, entry: _Entry, make: Callable[[], AbstractAsyncContextManager[object]]
+    ) -> None:
         """Open a client, keep it while it is in use, and close it when it was unused for a while."""
-        assert self._world is not None, "the loop runs since __init__"
         try:
-            async with open_client(self._world, *key) as client:
+            async with make() as client:
                 entry.client = client
                 entry.ready.set()
                 while not await self._idle(entry):
@@ -155,7 +201,7 @@ class Runtime:
                 del self._entries[key]
         except Exception as error:
             if entry.ready.is_set():
-                _log.error("client of %s ended: %r", key[0], error, exc_info=error)
+                _log.error("client of %s ended: %r", name, error, exc_info=error)
             entry.error = error
         finally:
             if self._entries.get(key) is entry:

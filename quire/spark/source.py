@@ -11,6 +11,7 @@ connection, and the subscription stays, because it retains the data between two 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -31,10 +33,12 @@ from quire.spark.options.parse import Options
 from quire.spark.plain_errors import hide_traceback, plain_errors
 from quire.spark.planning.planner import Planner
 from quire.spark.planning.ranges import TopicRange
-from quire.spark.reading.columns import Columns, ddl, names_of_option, names_of_schema
+from quire.spark.reading.columns import Columns, ddl, names_of_schema
 from quire.spark.reading.scan import read_range
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.trace import Trace
+from quire.spark.values.decoded import DecodedBatches, Decoding, decoded_ddl, decoded_names, letters_to_topic
+from quire.spark.values.registry import Registry
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
@@ -64,18 +68,24 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         return "quire"
 
     def schema(self) -> str:
-        """Return the schema in Spark's notation: all columns, or those of the option `columns`.
+        """Return the schema in Spark's notation: all columns, or those of the option `columns`. With `decode=schema`
+        the brokers are asked for the type of `value`.
 
         Raises:
-            OptionError: the option `columns` has an unknown or repeated column.
+            OptionError: the option `columns` has an unknown or repeated column, or the topics' options are invalid.
+            SchemaError: the values of the topics have no common type.
         """
         with plain_errors():
-            asked = self.options.get("columns")
-            return ddl() if asked is None else ddl(names_of_option(asked))
+            options = Options.for_schema(dict(self.options))
+            if not options.decoding.by_schema:
+                return ddl(options.columns)
+            with closing(Registry(options)) as registry:
+                return decoded_ddl(options.columns, registry.read_schema())
 
     def reader(self, schema: Any) -> DataSourceReader:
         with plain_errors():
-            return QuireReader(Options.parse(dict(self.options), use="batch"), names_of_schema(schema))
+            options = Options.parse(dict(self.options), use="batch")
+            return QuireReader(options, *_columns_of(options, schema))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """Return a reader for a stream, even for invalid options: its first call raises their error.
@@ -90,7 +100,9 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             The reader, whose calls raise OptionError if the options are invalid.
         """
         try:
-            return QuireStreamReader(Options.parse(dict(self.options), use="stream"), names_of_schema(schema))
+            with plain_errors():
+                options = Options.parse(dict(self.options), use="stream")
+                return QuireStreamReader(options, *_columns_of(options, schema))
         except SparkSourceError as error:
             return RefusedStreamReader(error)
 
@@ -101,12 +113,25 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         return QuireStreamWriter(dict(self.options), schema, overwrite)
 
 
-class _Reading:
-    """Common part of both readers in a worker. Pickles: options and names only."""
+def _columns_of(options: Options, schema: Any) -> tuple[tuple[str, ...], Decoding | None]:
+    """Return the columns of a read, and how values are decoded; None: they are not.
 
-    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+    Raises OptionError, SchemaError, SourceUnavailableError."""
+    if not options.decoding.by_schema:
+        return names_of_schema(schema), None
+    names, value = decoded_names(schema)
+    with closing(Registry(options)) as registry:
+        read = registry.read_schema(None if value is None else value.simpleString())
+    return names, Decoding(read, names, options.decoding.on_error)
+
+
+class _Reading:
+    """Common part of both readers in a worker. Pickles: options, names and schemas only."""
+
+    def __init__(self, options: Options, names: tuple[str, ...], decoding: Decoding | None = None) -> None:
         self._options = options
         self._names = names
+        self._decoding = decoding
         self._trace = Trace(options.trace)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -121,10 +146,21 @@ class _Reading:
         self._trace.note("read", partition=work.partition, ranges=work.ranges, batch=batch_id)
         rows = 0
         with plain_errors():
-            for batch in read_range(work, self._options, Columns(self._names, work.partition)):
+            for batch in self._batches(work):
                 rows += batch.num_rows
                 yield batch
         self._trace.note("read-done", partition=work.partition, ranges=work.ranges, batch=batch_id, rows=rows)
+
+    def _batches(self, work: TopicRange) -> Iterator[pa.RecordBatch]:
+        decoding = self._decoding
+        if decoding is None:
+            yield from read_range(work, self._options, Columns(self._names, work.partition))
+            return
+        with closing(Registry(self._options)) as registry:
+            decoder = DecodedBatches(decoding, work.partition, registry, letters_to_topic(self._options))
+            for raw in read_range(work, self._options, Columns(decoding.raw_names, work.partition)):
+                yield decoder.batch(raw)
+        self._trace.note("decoded", partition=work.partition, undecodable=decoder.undecodable)
 
 
 class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
@@ -142,8 +178,8 @@ class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
 class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Stream reader. Offsets go in and out as Spark stores them, in the one canonical form."""
 
-    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
-        super().__init__(options, names)
+    def __init__(self, options: Options, names: tuple[str, ...], decoding: Decoding | None = None) -> None:
+        super().__init__(options, names, decoding)
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -159,6 +195,8 @@ class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
             return ReadMaxRows(limits.messages_max)
         if limits.bytes_max is not None:
             return ReadMaxBytes(limits.bytes_max)
+        if limits.messages_min is not None:
+            return ReadMinRows(limits.messages_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 
 import pytest
@@ -18,8 +19,9 @@ pytestmark = pytest.mark.cluster
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     conf: dict[str, object] = {
         "authenticationEnabled": "true",
-        "authenticationProviders": credentials.TOKEN,
+        "authenticationProviders": f"{credentials.TOKEN},{credentials.BASIC}",
         "tokenSecretKey": credentials.DATA_URL,
+        "basicAuthConf": "data:;base64," + base64.b64encode(credentials.USERS.encode()).decode(),
         "authorizationEnabled": "true",
         "superUserRoles": "admin",
     }
@@ -74,3 +76,13 @@ def test_a_role_sees_what_it_may_and_the_rest_looks_missing_and_forbidden_alike(
         seen.append(look.page.locator("main .notice p").first.inner_text())
     assert seen[0] == seen[1]
     assert "Not permitted" in seen[0]
+
+
+def test_a_name_and_a_password_sign_in_too(look: Look):
+    look.expected.append("401")
+    look.go("topics")
+    enter(look, "Basic " + base64.b64encode(b"admin:wrong").decode())
+    look.shows("Not permitted, or no valid token")
+    enter(look, "Basic " + base64.b64encode(f"admin:{credentials.PASSWORD}".encode()).decode())
+    look.shows("There are no topics yet.")
+    expect(look.page.locator(".live-state")).to_have_text("live")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import parse_qs, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pulsar
 import pytest
@@ -13,6 +14,7 @@ from tests.browser.looking import Look
 from tests.browser.samples import ORDERS, PARTS, STUCK, path, plant, stats
 from tests.support import web
 from tests.support.server import StandaloneProcess
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -134,6 +136,20 @@ def test_messages_are_skipped_cursors_reset_and_subscriptions_made_and_deleted(l
     look.shows("A message id is ledger:entry", "dialog")
     look.page.get_by_label("Message id").fill("0:0")
     look.confirm("Reset")
+    look.button("Reset…: spare").click()
+    look.page.get_by_label("To", exact=True).select_option("latest")
+    look.confirm("Reset")
+    assert lag(server, "spare") == 0
+    web.request("POST", f"{server.web}{path(ORDERS)}/subscription/spare/resetcursor", json="earliest")
+    look.button("Expire…: spare").click()
+    look.page.get_by_label("Older than seconds").fill("100000")
+    look.confirm("Expire")
+    assert lag(server, "spare") == before, "nothing is so old"
+    look.button("Expire…: spare").click()
+    look.page.get_by_label("Older than seconds").fill("1")
+    look.confirm("Expire")
+    look.shows("Old messages of spare expire.", "#toasts")
+    wait_until(lambda: lag(server, "spare") == 0)
     look.button("Create subscription").click()
     look.page.get_by_label("Name", exact=True).fill("new")
     look.page.get_by_label("Begins at").select_option("earliest")
@@ -206,6 +222,123 @@ def test_policies_of_a_topic_and_of_a_namespace_are_edited_and_removed(look: Loo
         assert not web.get(f"{base}/retention").content
         look.narrow()
         look.page.set_viewport_size({"width": 1440, "height": 900})
+
+
+RATE_FIELDS = {"Messages per second (-1: no limit)": "7", "Period in seconds": "3"}
+RATE = {
+    "dispatchThrottlingRateInMsg": 7,
+    "dispatchThrottlingRateInByte": -1,
+    "ratePeriodInSecond": 3,
+    "relativeToPublishRate": False,
+}
+FORMS: tuple[tuple[str, dict[str, Any], str, Any], ...] = (
+    (
+        "Backlog quota",
+        {"Bytes (-1: no limit)": "5000", "Then": "consumer_backlog_eviction"},
+        "backlogQuotaMap",
+        {"destination_storage": {"limitSize": 5000, "limitTime": -1, "policy": "consumer_backlog_eviction"}},
+    ),
+    (
+        "Publish rate",
+        {"Messages per second (-1: no limit)": "7", "Bytes per second (-1: no limit)": "8"},
+        "publishRate",
+        {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": 8},
+    ),
+    ("Dispatch rate", RATE_FIELDS, "dispatchRate", RATE),
+    ("Subscription dispatch rate", RATE_FIELDS, "subscriptionDispatchRate", RATE),
+    (
+        "Subscribe rate",
+        {"Times per period (-1: no limit)": "9", "Period in seconds": "30"},
+        "subscribeRate",
+        {"subscribeThrottlingRatePerConsumer": 9, "ratePeriodInSecond": 30},
+    ),
+    (
+        "Persistence",
+        {"Changes of a position per second (0: no limit)": "0.5"},
+        "persistence",
+        {"bookkeeperEnsemble": 1, "bookkeeperAckQuorum": 1, "managedLedgerMaxMarkDeleteRate": 0.5},
+    ),
+    ("Deduplication", {"Drop duplicates": False}, "deduplicationEnabled", False),
+    ("Compaction threshold", {"Bytes (0: not by itself)": "900"}, "compactionThreshold", 900),
+    ("Producers of a topic", {"Producers (0: no limit)": "11"}, "maxProducers", 11),
+    ("Consumers of a topic", {"Consumers (0: no limit)": "12"}, "maxConsumers", 12),
+    ("Consumers of a subscription", {"Consumers (0: no limit)": "13"}, "maxConsumersPerSubscription", 13),
+    ("Subscriptions of a topic", {"Subscriptions (0: no limit)": "14"}, "maxSubscriptionsPerTopic", 14),
+    ("Unacknowledged, consumer", {"Messages (0: no limit)": "15"}, "maxUnackedMessagesOnConsumer", 15),
+    ("Unacknowledged, subscription", {"Messages (0: no limit)": "16"}, "maxUnackedMessagesOnSubscription", 16),
+    ("Subscription expiration", {"Minutes (0: never)": "17"}, "subscriptionExpirationTime", 17),
+    (
+        "Delayed delivery",
+        {"Delayed delivery is on": False, "Tick in ms": "500"},
+        "delayedDelivery",
+        {"active": False, "tickTime": 500},
+    ),
+    ("Schema compatibility", {"Strategy": "BACKWARD"}, "schemaCompatibilityStrategy", "BACKWARD"),
+)
+OF_NAMESPACE: tuple[tuple[str, dict[str, Any], str, Any], ...] = (
+    ("Compaction threshold", {"Bytes (0: not by itself)": "800"}, "compactionThreshold", 800),
+    ("Deduplication", {"Drop duplicates": True}, "deduplication", True),
+    ("Topics of the namespace", {"Topics (0: no limit)": "18"}, "maxTopicsPerNamespace", 18),
+    ("Schema compatibility", {"Strategy": "FORWARD"}, "schemaCompatibilityStrategy", "FORWARD"),
+)
+
+
+def has(found: Any, expected: Any) -> bool:
+    """Return whether an answer has what is expected, and perhaps more fields."""
+    if isinstance(expected, dict):
+        return all(has(found.get(name), value) for name, value in expected.items())
+    return bool(found == expected and type(found) is type(expected))
+
+
+def test_each_form_of_a_policy_stores_what_is_entered(look: Look, server: StandaloneProcess):
+    topic = "persistent://public/ruled/topic"
+    web.request("PUT", f"{server.web}/admin/v2/namespaces/public/ruled", json={}).raise_for_status()
+    web.request("PUT", f"{server.web}{path(topic)}", json={}).raise_for_status()
+    for address, base, forms in (
+        (f"topic/{quote(topic, safe='')}/policies", path(topic), FORMS),
+        ("namespace/public%2Fruled", "/admin/v2/namespaces/public/ruled", OF_NAMESPACE),
+    ):
+        look.go(address)
+        for title, fields, resource, expected in forms:
+            look.button(f"Edit {title}").click()
+            for label, value in fields.items():
+                field = look.page.locator("dialog").get_by_label(label, exact=True)
+                if isinstance(value, bool):
+                    field.set_checked(value)
+                elif label in ("Then", "Strategy"):
+                    field.select_option(value)
+                else:
+                    field.fill(value)
+            look.confirm("Save")
+            found = web.get(f"{server.web}{base}/{resource}").json()
+            assert has(found, expected), (title, found)
+            expect(look.button(f"Remove {title}")).to_have_count(int(title != "Schema compatibility" or forms is FORMS))
+
+
+def test_a_topic_that_is_not_persistent_has_its_page(look: Look, client: pulsar.Client):
+    name = "non-persistent://public/default/direct"
+    consumer = client.subscribe(name, "watching")
+    producer = client.create_producer(name, producer_name="direct-producer")
+    producer.send(b"x")
+    look.go("topics?search=direct")
+    row = look.page.locator(".topic-row:not(.head)")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("public/default · non-persistent")
+    row.get_by_role("link").click()
+    look.shows("direct-producer")
+    expect(look.page.locator("main .lead")).to_have_text("non-persistent")
+    expect(look.page.locator("main .facts")).to_contain_text("Messages in1")
+    expect(look.page.get_by_role("tab")).to_have_count(2)
+    look.accessible()
+    look.page.get_by_role("tab", name="Subscriptions").click()
+    look.shows("watching")
+    expect(look.page.locator("main .facts")).to_contain_text("Consumers1")
+    expect(look.button("Skip all: watching")).to_have_count(0)
+    consumer.close()
+    producer.close()
+    look.button("Delete").click()
+    look.confirm("Delete", "direct")
+    expect(look.page.locator("main h1")).to_have_text("Topics")
 
 
 def test_an_invalid_policy_stays_in_its_dialog_with_the_reason(look: Look):

@@ -6,7 +6,7 @@ The disk is a tmpfs of the test's own, so that the kernel refuses what does not 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.service.log import Event
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.v2 import Rc
@@ -33,6 +34,7 @@ PAYLOAD = bytes(range(256)) * 256
 """64 KB."""
 FULL = ("no room",)
 """Errors that a full disk logs: no write fails, and no checkpoint."""
+CHECKPOINT_FAILED = "checkpoint failed"
 ROUND_MAX_S = 60.0
 
 
@@ -118,7 +120,10 @@ class Ledgers:
 
     async def delete(self, keep: int = 0) -> None:
         """Delete all ledgers but the newest `keep`."""
-        for ledger_id in sorted(self.stored)[: len(self.stored) - keep]:
+        await self.delete_these(sorted(self.stored)[: len(self.stored) - keep])
+
+    async def delete_these(self, ledgers: list[int]) -> None:
+        for ledger_id in ledgers:
             await self._manager.delete(ledger_id)
             del self.stored[ledger_id]
 
@@ -156,6 +161,40 @@ async def test_a_small_disk_is_filled_read_emptied_and_filled_again(disk: Path) 
 @pytest.mark.expect_error(*FULL)
 async def test_a_small_disk_is_filled_and_emptied_a_hundred_times(disk: Path) -> None:
     await rounds(disk, 100)
+
+
+async def compacted_rounds(folder: Path, count: int) -> None:
+    """Fill the disk, delete two of three ledgers in each entry log, and write into the room of a compaction."""
+    world = real_world()
+    store = await cluster(MemoryTree(), world)
+    config = replace(config_on(folder), force_when_full=True)
+    async with open_bookie(world, config, store) as bookie:
+        ledgers, client = Ledgers(store, bookie), Small(bookie)
+        for _ in range(count):
+            with trio.fail_after(ROUND_MAX_S):
+                await ledgers.fill(client, bookie)
+                await ledgers.check(client)
+                kept = sorted(ledgers.stored)[::3]
+                await ledgers.delete_these([each for each in ledgers.stored if each not in kept])
+                before = sum(ledgers.stored.values())
+                while (sum(ledgers.stored.values()) - before) * len(PAYLOAD) < SIZE_MB << 18:
+                    await ledgers.fill(client, bookie)
+                await ledgers.check(client)
+                await ledgers.delete()
+    async with open_bookie(world, config, store) as bookie:
+        await ledgers.check(Small(bookie))
+
+
+@pytest.mark.full
+@pytest.mark.expect_error(*FULL)
+async def test_a_full_disk_is_compacted_in_what_little_room_it_has(
+    disk: Path, log_events: list[Event], expect_error: Callable[[str], None]
+) -> None:
+    """Every log has a ledger that exists, and so none is deleted without a compaction."""
+    await compacted_rounds(disk, 5)
+    # The copies may take the room of a checkpoint, which is then made again when they have replaced their logs.
+    if any(event["level"] == "error" and CHECKPOINT_FAILED in event["event"] for event in log_events):
+        expect_error(CHECKPOINT_FAILED)
 
 
 @pytest.mark.expect_error(*FULL, "the bookie ends")

@@ -17,6 +17,8 @@ START_DEADLINE_S = 90.0
 _FAST_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _OPENS = ("--add-opens", "java.base/java.io=ALL-UNNAMED")
 """Options without which a bookie of the original cannot query the page cache, and logs an error."""
+_IPV4 = ("-Djava.net.preferIPv4Stack=true",)
+"""Without it, a bookie of 4.18 makes an invalid id of the address ::1%lo of the loopback interface."""
 
 
 def classpath() -> str:
@@ -92,7 +94,7 @@ class ApacheBookie:
 
     def launch(self, *options: str) -> None:
         assert self.process is None
-        command = [find_java(), "-Xmx256m", "-XX:MaxDirectMemorySize=384m", *_FAST_START, *_OPENS, *options]
+        command = [find_java(), "-Xmx256m", "-XX:MaxDirectMemorySize=384m", *_FAST_START, *_OPENS, *_IPV4, *options]
         command += ["-cp", classpath(), "-Dlog4j.configurationFile=log4j2-server.xml"]
         command += ["org.apache.bookkeeper.server.Main", "--conf", str(self.conf)]
         self._offset = self.log_path.stat().st_size if self.log_path.exists() else 0
@@ -102,7 +104,7 @@ class ApacheBookie:
     def wait_ready(self) -> None:
         assert self.process is not None
         deadline = time.monotonic() + START_DEADLINE_S
-        while not re.search(r"Started component bookie-server", self.log()[self._offset :]):
+        while not re.search(r"Started component", self.log()[self._offset :]):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"the original's bookie did not become ready:\n{self.log()}")

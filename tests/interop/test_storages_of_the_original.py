@@ -11,10 +11,9 @@ import pytest
 
 from quire.cli.shell.main import run_shell
 from tests.interop import exchange
-from tests.interop.exchange import Exchanged
 from tests.interop.java import ApacheBookie, shell
-from tests.support.bookie_process import BookieProcess
-from tests.support.bookies import BookieCluster, cluster
+from tests.interop.our_bookie import OurBookie, serves
+from tests.support.bookies import cluster
 
 
 def convert(conf: Path, command: str) -> None:
@@ -26,20 +25,6 @@ def convert(conf: Path, command: str) -> None:
 def with_storage(conf: Path, storage: str) -> None:
     name = f"ledgerStorageClass=org.apache.bookkeeper.bookie.{storage}"
     conf.write_text(re.sub(r"ledgerStorageClass=.*", name, conf.read_text()))
-
-
-class OurBookie(BookieProcess):
-    """`quire bookie` on the folders, the port and with the name of the original's."""
-
-    def __init__(self, theirs: ApacheBookie, folder: Path, uri: str) -> None:
-        keys = dict(line.split("=", 1) for line in theirs.conf.read_text().splitlines())
-        folders = {key: keys[key] for key in ("journalDirectories", "ledgerDirectories")}
-        super().__init__(folder, uri, bookiePort=theirs.port, bookieId=theirs.id, allowLoopback="true", **folders)
-        self.port = theirs.port
-
-
-def serves(bookies: BookieCluster, written: list[Exchanged]) -> None:
-    exchange.verify(bookies.uri, "v2", [each for each in written if each.closed], recover=False)
 
 
 @pytest.mark.parametrize("killed", [False, True])

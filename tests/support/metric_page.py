@@ -12,15 +12,16 @@ from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 
-from autorecovery.auditing import metrics as auditor
-from autorecovery.copying import metrics as worker
+from autorecovery.service import RecoveryStats
 from bookie.metrics import register as register_bookie
 from broker.metrics import register as register_broker
+from broker.ownership.metrics import register_bundles
 from broker.security.metrics import register_authentication
 from broker.series.config import MetricsOptions
 from broker.tracing.metrics import register_tracing
 from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
+from quire.servers.autorecovery.recovery_metrics import register_recovery
 from quire.servers.broker.web import register_cluster
 from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
@@ -66,8 +67,9 @@ A name is Pulsar's or BookKeeper's wherever they have one, with its labels; Quir
 few older ones. Types are those of the text: a counter of the originals whose name does not end in `_total` is
 `untyped`, as parsers would rename it. "Last round" is the last `statsUpdateFrequencyInSecs`; rates and the buckets of
 topics are of it, as in the original. Counts of a topic begin when it is loaded. A topic that is not loaded has no
-series. The labels `indexDir`, `ledgerDir`, `journalIndex`, `thread` and `threadPool` of the original's bookies are left
-out, because there is one of each.
+series. The labels `thread` and `threadPool` of the original's bookies are left out, because there is one of each, and
+`ledgerDir` and `indexDir` of `bookie_THREAD_RUNTIME`, whose rounds are of all directories. A bookie with
+`autoRecoveryDaemonEnabled=true` exposes the metrics of auto recovery with `replication_` before their names.
 
 **Number of series.** `quireMaxTopicsInMetrics` topics have series of their own: those that had some before, then those
 with traffic in the last round, then any. All others are summed in one series per namespace with
@@ -109,12 +111,12 @@ async def families(world: World) -> list[Family]:
             register_tracing(by_server[name], None)
             register_ready(by_server[name], bool)
     register_cluster(by_server["broker"], int, bool)
+    register_bundles(by_server["broker"], "c", "b", dict, cast(Any, object()))
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):
             register_bookie(by_server[name], bookie, ConnectionCounts())
         register_embedded(by_server["standalone"], bookie)
-    worker.register(by_server["autorecovery"], worker.WorkerStats())
-    auditor.register(by_server["autorecovery"], auditor.AuditorStats(), int, bool)
+    register_recovery(by_server["autorecovery"], RecoveryStats())
     for metrics in by_server.values():
         watch_loop(metrics)
         register_machine(metrics, {})

@@ -166,8 +166,10 @@ BOOKIE: Final = Dashboard(
                     "bytes",
                     "Bytes of entries that wait for the journal, and their bound.",
                     (
-                        Query(f"bookie_journal_JOURNAL_MEMORY_USED{_BOOKIES}", "waiting {{instance}}"),
-                        Query(f"max(bookie_journal_JOURNAL_MEMORY_MAX{_BOOKIES})", "bound"),
+                        Query(
+                            f"sum by (instance) (bookie_journal_JOURNAL_MEMORY_USED{_BOOKIES})", "waiting {{instance}}"
+                        ),
+                        Query(f"max(sum by (instance) (bookie_journal_JOURNAL_MEMORY_MAX{_BOOKIES}))", "bound"),
                     ),
                 ),
                 Panel(
@@ -176,7 +178,9 @@ BOOKIE: Final = Dashboard(
                     "Fill level of the write cache. At 100 % adds wait for a flush.",
                     (
                         Query(
-                            f"bookie_write_cache_size{_BOOKIES} / bookie_write_cache_max_size{_BOOKIES}", "{{instance}}"
+                            f"max by (instance) (bookie_write_cache_size{_BOOKIES}) "
+                            f"/ max by (instance) (bookie_write_cache_max_size{_BOOKIES})",
+                            "{{instance}}",
                         ),
                     ),
                     warning_above=0.9,
@@ -191,7 +195,7 @@ BOOKIE: Final = Dashboard(
                     "Ledgers",
                     "short",
                     "Ledgers that a bookie has entries of.",
-                    (Query(f"bookie_ledgers_count{_BOOKIES}", "{{instance}}"),),
+                    (Query(f"sum by (instance) (bookie_ledgers_count{_BOOKIES})", "{{instance}}"),),
                 ),
                 Panel(
                     "Failures",
@@ -242,7 +246,7 @@ BOOKIE: Final = Dashboard(
                     "Bytes copied",
                     "Bps",
                     "Bytes of copies written per second.",
-                    (Query(_by("replication_worker_NUM_BYTES_WRITTEN", _AUDITORS), "{{instance}}"),),
+                    (Query(_by("replication_worker_NUM_BYTES_WRITTEN_sum", _AUDITORS), "{{instance}}"),),
                 ),
                 Panel(
                     "Not repairable",

@@ -11,13 +11,12 @@ entry waits. Otherwise the mark would pass a fence that only the journal has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
-from bookie.db_ledger_storage.ledger_index import LedgerIndex, LedgerRow
-from bookie.db_ledger_storage.location_index import LocationIndex
-from bookie.db_ledger_storage.parts import change_maps
+from bookie.db_ledger_storage.ledger_index import LedgerRow
+from bookie.db_ledger_storage.parts import StorageParts, change_maps
 from bookie.db_ledger_storage.write_cache import RunTable
 from quire.service.log import get_logger
 from quire.world.doors import Offload
@@ -29,18 +28,26 @@ log = get_logger(__name__)
 class FlushJob:
     """One flush. `table` does not change while the job runs; `ledgers` are the changed rows of the ledger index."""
 
-    logs: EntryLogs
-    locations: LocationIndex
-    ledger_index: LedgerIndex
+    parts: StorageParts
     table: RunTable
     ledgers: Sequence[tuple[int, LedgerRow]]
+    now: Callable[[], float]
+    """Clock of the event loop, in seconds; it may be read in any thread."""
 
     def run(self) -> None:
         """Write everything; durable on return. OSError or StorageFailedError: nothing counts, it may be tried again."""
+        parts, stats, began = self.parts, self.parts.stats, self.now()
         if self.table.entries:
-            self.locations.put(self.logs.append(self.table.sorted_runs()))
+            rows = parts.logs.append(self.table.sorted_runs())
+            logged = self.now()
+            parts.locations.put(rows)
+            stored = self.now()
+            stats.log_times.observe(1000 * (logged - began))
+            stats.locations_times.observe(1000 * (stored - logged))
+            began = stored
         if self.ledgers:
-            self.ledger_index.write(self.ledgers)
+            parts.ledgers.write(self.ledgers)
+            stats.ledger_rows_times.observe(1000 * (self.now() - began))
 
 
 async def make_log_ahead(offload: Offload, logs: EntryLogs) -> None:

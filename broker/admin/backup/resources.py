@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from starlette.routing import BaseRoute
 
-from broker.admin.backup import entries, nodes, subscriptions, topics
+from broker.admin.backup import entries, nodes, restorations, subscriptions, topics
 from broker.admin.errors import STATUSES
 from broker.admin.resource import Resource
 from broker.admin.top import handler as top
@@ -25,4 +25,5 @@ def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
         POST=subscriptions.post,
     )
     yield at("/admin/v2/quireNodes", GET=nodes.get)
+    yield at("/admin/v2/quireRestores", GET=restorations.get)
     yield at("/admin/v2/quireTop", GET=top.get)

@@ -5,7 +5,9 @@ GET      {topic}/quireBackup         {"entries":9,"last":"3:8","terminated":fals
 PUT      {topic}/quireBackup         body: {"backup":id,"properties":{}}; {"entries":0}; begin, or continue what was
                                      interrupted; 409 the topic exists; 412 it may not be made
 POST     {topic}/quireBackup         body: {"entries":9}; 204; the topic is whole; 409 it has not so many entries, 412
-                                     its backlog is above a quota. With "check":true nothing is changed
+                                     its backlog is above a quota of size, or older than the message TTL or a quota of
+                                     age; with "expire":true the age is not checked. With "check":true nothing is
+                                     changed
 
 `PUT` with `partitions` makes a partitioned topic with all its partitions; that of a partition is for one of these. A
 topic is created in one write with the property that says from which backup it is being restored. So a restoration that
@@ -22,17 +24,20 @@ import trio
 from starlette.responses import Response
 
 from broker.admin.backup.entries import check_being_restored, entry_count
+from broker.admin.backup.restorations import restorations_of
 from broker.admin.errors import MalformedRequestError, PreconditionError
 from broker.admin.positions.every import on_topic
 from broker.admin.properties import ELSEWHERE, check_size
 from broker.admin.redirects import at_owner
 from broker.admin.requests import INT32_MAX, INT64_MAX, PROPERTIES, AdminCall
 from broker.admin.resource import answer
-from broker.errors import MetadataRefusedError, ServiceNotReadyError, TopicExistsError, translated
+from broker.errors import BrokerError, MetadataRefusedError, ServiceNotReadyError, TopicExistsError, translated
 from broker.topics.quotas.backlog import quotas_of, size_of
+from broker.topics.quotas.checks import older_than
 from broker.topics.quotas.quota import is_too_large
 from broker.topics.system_names import is_system_cursor, is_system_topic
 from broker.topics.topic import Topic
+from broker.topics.topic_policies.catalog import MESSAGE_TTL
 from managed_ledger.errors import ManagedLedgerError
 from managed_ledger.keeping import RESTORING, restored_from
 from managed_ledger.ledger_list import new_list
@@ -45,7 +50,7 @@ from quire.wire.pulsar.names import TopicName
 _BEGIN: Final = Record(
     {"backup": Text(1), "properties": PROPERTIES, "partitions": Whole(1, INT32_MAX)}, needed=("backup",)
 )
-_END: Final = Record({"entries": Whole(0, INT64_MAX), "check": Truth()})
+_END: Final = Record({"entries": Whole(0, INT64_MAX), "check": Truth(), "expire": Truth()})
 
 
 async def get(call: AdminCall) -> Response:
@@ -86,6 +91,7 @@ async def begin(call: AdminCall) -> Response:
         topic.used_at = trio.current_time()
         stored = dict(topic.ledger.properties)
         check_same(stored.get(RESTORING, ""), backup, name)
+        await restorations_of(call).note(name, backup)
         if with_properties(stored) != stored:  # a partition was made without them
             await _change_properties(topic, with_properties)
         return entry_count(topic)
@@ -101,6 +107,9 @@ async def _make(call: AdminCall, name: TopicName, properties: dict[str, str]) ->
             raise TopicExistsError(f"{name.full} exists, and is partitioned")
         await call.administration.check_new_topic(name)
         with translated(name.full):
+            if await call.administration.metadata.get(path) is not None:
+                return  # begun before, or it exists: the caller looks
+            await restorations_of(call).note(name, properties[RESTORING])
             try:
                 await call.administration.metadata.create(path, new_list(tuple(properties.items())), make_parents=True)
             except NodeExistsError:
@@ -123,14 +132,19 @@ async def _begin_partitioned(call: AdminCall, name: TopicName, count: int, prope
         raise PreconditionError(f"{name.full} is the name of a partition")
     if await call.administration.partitioned.find(name) is None:
         log_value = new_list(((RESTORING, properties[RESTORING]),))
+        await restorations_of(call).note(name, properties[RESTORING])
         try:
             await call.administration.create_partitioned_topic(name, count, properties, log_value)
             return
-        except TopicExistsError:
+        except BrokerError as error:
             if await call.administration.partitioned.find(name) is None:
+                await restorations_of(call).forget(name)
+                raise
+            if not isinstance(error, TopicExistsError):
                 raise
     found = await call.administration.partitioned.find(name)
     check_same(restored_from(() if found is None else found.properties), properties[RESTORING], name)
+    await restorations_of(call).note(name, properties[RESTORING])
     if found is not None and found.partitions != count:
         raise TopicExistsError(f"{name.full} has {found.partitions} partitions, not {count}")
 
@@ -141,6 +155,7 @@ async def end(call: AdminCall) -> None:
     if await call.administration.partitions(name):
         if changes:
             await call.administration.partitioned.update_properties(name, _without)
+            await restorations_of(call).forget(name)
         return
 
     async def work(topic: Topic) -> None:
@@ -149,11 +164,15 @@ async def end(call: AdminCall) -> None:
         if (count := entry_count(topic)) != given.get("entries", count):
             raise TopicExistsError(f"{topic.name.full} has {count} entries, not {given['entries']}: restore it again")
         check_backlog(topic)
+        if not given.get("expire", False):
+            await check_age(topic)
         if changes:
             await _change_properties(topic, _without)
             topic.reload()  # what is recovered from entries at loading had none to read
 
     await on_topic(call, work)
+    if changes and name.partition < 0:
+        await restorations_of(call).forget(name)
 
 
 def check_backlog(topic: Topic) -> None:
@@ -165,6 +184,27 @@ def check_backlog(topic: Topic) -> None:
             f"{topic.name.full} has a backlog of {size_of(topic)} bytes, and its quota is {quota.limit_bytes}: raise "
             "the quota, then restore it again"
         )
+
+
+async def check_age(topic: Topic) -> None:
+    """Raise MetadataRefusedError if the oldest messages of a topic would be given up, or its producers refused, at
+    once because of their age: publish times are those of the backup."""
+    held = topic.policies
+    if held is None or is_system_topic(topic.name):
+        return
+    limits = {"message TTL": held.value(MESSAGE_TTL)}
+    if topic.context.options.quota_precise_age:  # the other quota counts from the end of a ledger, which is new
+        limits["backlog quota of age"] = quotas_of(topic).age.limit_s
+    for what, limit_s in limits.items():
+        try:
+            found = await older_than(topic, limit_s) if limit_s > 0 else None
+        except ManagedLedgerError as error:
+            raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+        if found is not None:
+            raise MetadataRefusedError(
+                f"{topic.name.full} has messages in its backlog, up to {found}, that are older than its {what} of "
+                f"{limit_s} seconds: raise it, or restore it again with --expire, with which it holds for them"
+            )
 
 
 async def _change_properties(topic: Topic, change: Callable[[dict[str, str]], dict[str, str]]) -> None:

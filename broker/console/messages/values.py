@@ -1,6 +1,6 @@
 """Values and keys of messages, decoded by their schema for people. Pure.
 
-    {"kind": "json", "text": "..."}      JSON and Avro, indented
+    {"kind": "json", "text": "..."}      JSON, Avro and Protocol Buffers, indented
     {"kind": "text", "text": "..."}      text, numbers, times
     {"kind": "hex", "text": "00 ff"}     bytes that are no text
     {"kind": "null", "text": ""}         there is no value
@@ -20,25 +20,22 @@ from typing import Any, Final
 
 from broker.console.messages.avro_values import UnreadableAvroError
 from broker.console.messages.avro_values import decode as decode_avro
+from broker.console.messages.protobuf_values import decode as decode_protobuf
 from broker.topics.schemas import key_value
 from broker.topics.schemas.key_value import KeyValueError
 from broker.topics.schemas.schema import Schema, SchemaType
+from quire.wire.pulsar.schema_values import ENCODING_PROPERTY, NUMBERS, SEPARATED, pair
 
 PARSED_MAX: Final = 256 << 10
 """Maximum bytes of a value that is parsed: some 5 ms. A larger one is shown as text or bytes."""
-_NUMBERS: Final = {
-    SchemaType.INT8: ">b",
-    SchemaType.INT16: ">h",
-    SchemaType.INT32: ">i",
-    SchemaType.INT64: ">q",
-    SchemaType.FLOAT: ">f",
-    SchemaType.DOUBLE: ">d",
-}
+_PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
+_STRUCTURED: Final = (SchemaType.JSON, SchemaType.AVRO, *_PROTOBUF)
+_UNBOUNDED: Final = (SchemaType.AVRO, SchemaType.KEY_VALUE, *_PROTOBUF)
+"""Types of which a few bytes may be many values, or whose schemas take long to read."""
 QUICK_BYTES: Final = 2048
 """Bytes of a value up to which it is shown in well under 1 ms."""
 _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LENGTH: Final = struct.Struct(">i")
 
 
 def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: bytes | None = None) -> dict[str, Any]:
@@ -77,8 +74,8 @@ def shown(data: bytes | None, schema: Schema | None, shown_max: int, *, key: byt
 
 def is_slow(data: bytes | None, schema: Schema | None) -> bool:
     """Return whether `shown` may take longer than a step of the event loop has."""
-    if schema is not None and schema.type in (SchemaType.AVRO, SchemaType.KEY_VALUE):
-        return True  # a few bytes of Avro may be many values
+    if schema is not None and schema.type in _UNBOUNDED:
+        return True
     return data is not None and len(data) > QUICK_BYTES
 
 
@@ -90,8 +87,7 @@ def _decoded(data: bytes, schema: Schema, key: bytes | None, shown_max: int) -> 
     found = _value(data, schema)
     if found is _NOTHING:
         return None
-    structured = schema.type in (SchemaType.JSON, SchemaType.AVRO)
-    return ("json", _indented(found, shown_max)) if structured else ("text", str(found))
+    return ("json", _indented(found, shown_max)) if schema.type in _STRUCTURED else ("text", str(found))
 
 
 _NOTHING: Final = object()
@@ -106,13 +102,15 @@ def _value(data: bytes, schema: Schema) -> Any:
             return decode_avro(json.loads(schema.data), data)
         except UnreadableAvroError as error:
             raise ValueError(str(error)) from error
+    if kind in _PROTOBUF:
+        return decode_protobuf(schema, data)
     if kind is SchemaType.STRING:
         return data.decode()
     if kind is SchemaType.BOOLEAN:
         if len(data) != 1:
             raise ValueError(f"{len(data)} bytes")
         return "true" if data != b"\0" else "false"
-    if (form := _NUMBERS.get(kind)) is not None:
+    if (form := NUMBERS.get(kind)) is not None:
         return struct.unpack(form, data)[0]
     return _time(data, kind)
 
@@ -143,14 +141,8 @@ def _pair(data: bytes, schema: Schema, key: bytes | None) -> dict[str, Any]:
         of_key, of_value = key_value.split(schema)
     except KeyValueError as error:
         raise ValueError(str(error)) from error
-    if schema.properties.get("kv.encoding.type", "INLINE") == "SEPARATED":
-        parts: list[bytes | None] = [key, data]
-    else:
-        first, rest = _taken(data)
-        second, rest = _taken(rest)
-        if rest:
-            raise ValueError(f"{len(rest)} bytes behind the pair")
-        parts = [first, second]
+    separated = schema.properties.get(ENCODING_PROPERTY) == SEPARATED
+    parts = (key, data) if separated else pair(data)
     names = ("key", "value")
     return {
         name: None if part is None else _plain(part, each)
@@ -161,14 +153,6 @@ def _pair(data: bytes, schema: Schema, key: bytes | None) -> dict[str, Any]:
 def _plain(data: bytes, schema: Schema) -> Any:
     found = _value(data, schema)
     return _guessed(data, PARSED_MAX)[1] if found is _NOTHING else found
-
-
-def _taken(data: bytes) -> tuple[bytes | None, bytes]:
-    (length,) = _LENGTH.unpack_from(data)
-    end = _LENGTH.size + max(length, 0)
-    if end > len(data):
-        raise ValueError("the pair is cut off")
-    return (None if length < 0 else data[_LENGTH.size : end]), data[end:]
 
 
 def _guessed(data: bytes, shown_max: int) -> tuple[str, str]:

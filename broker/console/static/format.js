@@ -31,8 +31,8 @@ export function bytes(value) {
   return `${digits(size)} ${UNITS[unit]}`;
 }
 
-/** A rate in messages or bytes per second. */
-export const rate = (value) => `${short(value)}/s`;
+/** A rate in messages or bytes per second; null → "–". */
+export const rate = (value) => (value === null || value === undefined ? "–" : `${short(value)}/s`);
 export const byteRate = (value) => (value ? `${bytes(value)}/s` : "0 B/s");
 
 /** Seconds → "1h 5m". */

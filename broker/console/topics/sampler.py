@@ -7,13 +7,14 @@ Rates are those since the last look. A look costs some 10 us for each topic, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import trio
 
 from broker.admin.requests import AdminCall
 from broker.admin.stats.broker_stats import loaded_topics
+from broker.console.topics.silent import SilentBundles
 from broker.console.topics.table import MEASURED, Curves, Row, TopicTable
 from broker.errors import BrokerError, TopicNotFoundError
 from broker.ownership.brokers import BROKERS
@@ -130,10 +131,11 @@ class Sampler:
                 return self._table
             if start - self._used_at > KEPT_S:
                 self._curves = Curves()
-            measured = [await self._own_rows(call), *await self._elsewhere(call)]
+            elsewhere, silent = await self._elsewhere(call)
+            measured = [await self._own_rows(call), *elsewhere]
             self._number += 1
             table = TopicTable(self._number, call.cluster.wall_ms())
-            await run_through(table.fill(await self._all_names(call), measured))
+            await run_through(table.fill(await self._all_names(call), measured, silent))
             await run_through(self._curves.add(table))
             self._table, self._used_at = table, trio.current_time()
             self._table_until = _until(start)
@@ -156,14 +158,15 @@ class Sampler:
         self._names_until = start + max(NAMES_EVERY_S, REST * took)
         return names
 
-    async def _elsewhere(self, call: AdminCall) -> list[dict[str, Row]]:
-        """Return the rows of other brokers. One that does not answer has none."""
-        cluster, found = call.cluster, list[dict[str, Row]]()
+    async def _elsewhere(self, call: AdminCall) -> tuple[list[dict[str, Row]], SilentBundles]:
+        """Return the rows of other brokers, and the bundles of those that did not answer."""
+        cluster, found, silent = call.cluster, list[dict[str, Row]](), list[str]()
         others = cluster.others
         if others is None or not cluster.broker_id:
-            return found
+            return found, SilentBundles(())
 
-        async def ask(url: str) -> None:
+        async def ask(other: tuple[str, Collection[str]]) -> None:
+            url, bundles = other
             rows: dict[str, Row] = {}
             place: int | None = 0
             try:
@@ -175,21 +178,23 @@ class Sampler:
             except (BrokerError, ValueError, trio.TooSlowError) as error:
                 reason = str(error) or f"no answer within {ASK_S:g} s"
                 log.warning("topics of a broker unknown", broker=url, reason=reason)
+                silent.extend(bundles)
             found.append(rows)
 
         await for_each(await _others(call, others.url_of), ask, at_once=ASKERS, name="topics of others")
-        return found
+        return found, SilentBundles(silent)
 
 
-async def _others(call: AdminCall, url_of: Callable[[Any], str]) -> list[str]:
-    """Return the web URLs of the other registered brokers."""
-    cluster, found = call.cluster, list[str]()
+async def _others(call: AdminCall, url_of: Callable[[Any], str]) -> list[tuple[str, Collection[str]]]:
+    """Return the web URLs of the other registered brokers, with the names of their bundles."""
+    cluster, found = call.cluster, list[tuple[str, Collection[str]]]()
     try:
         names = await cluster.metadata.children(BROKERS)
         for broker_id in names[:BROKERS_MAX]:
             node = None if broker_id == cluster.broker_id else await cluster.metadata.get(f"{BROKERS}/{broker_id}")
             if node is not None:
-                found.append(url_of(decode_report(broker_id, node.value).broker))
+                report = decode_report(broker_id, node.value)
+                found.append((url_of(report.broker), report.bundles))
     except NoNodeError:
         pass
     except (MetadataError, BrokerError) as error:

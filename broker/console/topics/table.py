@@ -16,6 +16,8 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any, Final, NamedTuple
 
+from broker.console.topics.silent import SilentBundles
+
 COLUMNS: Final = (
     "messagesIn",
     "bytesIn",
@@ -27,10 +29,12 @@ COLUMNS: Final = (
     "consumers",
     "subscriptions",
     "loaded",
+    "silent",
     "partitions",
 )
-"""Numbers of a row; rates are per second. `loaded`: parts of it that a broker serves now; `partitions` 0: none."""
-MEASURED: Final = len(COLUMNS) - 2
+"""Numbers of a row; rates are per second. `loaded`: parts of it that a broker serves now; `silent`: parts whose broker
+did not answer; `partitions` 0: none."""
+MEASURED: Final = len(COLUMNS) - 3
 """Columns that the broker of a topic measures."""
 ROWS_IN_STEP: Final = 1000
 POINTS: Final = 40
@@ -41,6 +45,8 @@ ORDERS_MAX: Final = 8
 """Orders that are kept of one table."""
 ONLY: Final = ("all", "active", "backlog", "unconsumed")
 """Topics that are wanted: all, with traffic, with a backlog, with a backlog and without consumers."""
+NONE_SILENT: Final = SilentBundles(())
+_NOTHING: Final = (0.0,) * MEASURED
 _PARTITION: Final = re.compile(r"(.+)-partition-\d+")
 
 Row = tuple[float, ...]
@@ -83,24 +89,27 @@ class TopicTable:
         self.totals: dict[str, float] = dict.fromkeys(COLUMNS, 0.0)
         self._orders: dict[Wish, list[int]] = {}
 
-    def fill(self, names: Iterable[str], measured: Iterable[Mapping[str, Row]]) -> Generator[None, None, None]:
+    def fill(
+        self, names: Iterable[str], measured: Iterable[Mapping[str, Row]], silent: SilentBundles = NONE_SILENT
+    ) -> Generator[None, None, None]:
         """Add all rows, in the order of their names; yield between steps.
 
         Args:
             names: of all topics, partitions one by one, served or not.
             measured: rows by name, of each broker.
+            silent: bundles of brokers that did not answer.
         """
         sums: dict[str, list[float]] = {}
         done = 0
         for parts in measured:
             for name, row in parts.items():
-                _add(sums, name, [*row, 1.0])
+                _add(sums, name, [*row, 1.0, 0.0])
                 done += 1
                 if not done % ROWS_IN_STEP:
                     yield
         for name in names:
             if not any(name in parts for parts in measured):
-                _add(sums, name, [0.0] * (MEASURED + 1))
+                _add(sums, name, [*_NOTHING, 0.0, 1.0 if silent and silent.has(name) else 0.0])
             done += 1
             if not done % ROWS_IN_STEP:
                 yield
@@ -158,8 +167,11 @@ class TopicTable:
         return True
 
     def row(self, at: int) -> dict[str, Any]:
-        """Return a row as JSON."""
-        return {"topic": self.names[at], **{name: _short(column[at]) for name, column in self.columns.items()}}
+        """Return a row as JSON. What a broker measures is null where none has answered."""
+        found: dict[str, Any] = {name: _short(column[at]) for name, column in self.columns.items()}
+        if found["silent"] and not found["loaded"]:
+            found.update(dict.fromkeys(COLUMNS[:MEASURED]))
+        return {"topic": self.names[at], **found}
 
 
 class Curves:

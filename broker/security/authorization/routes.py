@@ -76,6 +76,7 @@ _PLACES: Final[Mapping[str, str]] = MappingProxyType(
         "TRANSACTIONS": "/admin/v3/transactions",
         "LOOKUP": "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         "NODES": "/admin/v2/quireNodes",
+        "RESTORES": "/admin/v2/quireRestores",
         "TOP": "/admin/v2/quireTop",
         "QUIRE": "/quire",
         "CLUSTER": "/console/api/cluster",
@@ -220,7 +221,7 @@ TENANT_ADMIN admin GET,POST,DELETE DIRECT/maxMessageSize
 TENANT_ADMIN topic GET,PUT TOPIC/offload
 TENANT_ADMIN topic GET,PUT,POST TOPIC/quireBackup SUBSCRIPTION/quireState
 TENANT_ADMIN topic GET,POST TOPIC/quireEntries
-SUPER_USER super-user GET NODES TOP
+SUPER_USER super-user GET NODES RESTORES TOP
 LOOKUP topic GET TOPIC/internal-info
 CONSUME topic GET TOPIC/backlog
 CONSUME topic GET,POST SUBSCRIPTION/replicatedSubscriptionStatus

@@ -16,6 +16,7 @@ import trio
 from broker.background import for_all
 from broker.config import BrokerOptions
 from broker.errors import BrokerError, TopicBusyError, TopicNotFoundError
+from broker.topics.life.abandoned import AbandonedRestorations
 from broker.topics.life.inactivity import Usage, is_active, is_retained
 from broker.topics.loaded_topics import Topics
 from broker.topics.policies import TopicPolicies
@@ -42,11 +43,13 @@ class IdleTopics:
         policies: TopicPolicies,
         options: BrokerOptions,
         delete_partitioned: Callable[[TopicName], Awaitable[None]],
+        restorations: AbandonedRestorations,
     ) -> None:
         self._topics = topics
         self._policies = policies
         self._options = options
         self._delete_partitioned = delete_partitioned
+        self._restorations = restorations
         self._looked_at = trio.current_time()
         self._running = False
         self.deleted = 0
@@ -70,12 +73,13 @@ class IdleTopics:
                     pass
                 elif not restored_from(topic.ledger.properties):
                     self._look(topic, due)
-                elif self._is_abandoned(topic):
+                elif self._restorations.is_abandoned(topic):
                     abandoned.append(topic)
                 if not count % TOPICS_IN_STEP:
                     await trio.lowlevel.checkpoint()
             await for_all(due, self._delete, name="delete inactive topics")
-            await for_all(abandoned, self._delete_abandoned, name="delete abandoned restorations")
+            await for_all(abandoned, self._restorations.delete, name="delete abandoned restorations")
+            await self._restorations.sweep()
         finally:
             self._running = False
 
@@ -131,30 +135,6 @@ class IdleTopics:
             pass
         except BrokerError as error:
             log.warning("inactive topic not deleted", topic=name.full, reason=str(error))
-
-    def _is_abandoned(self, topic: Topic) -> bool:
-        after_s = self._options.abandoned_restore_s
-        return 0 < after_s <= trio.current_time() - topic.used_at
-
-    async def _delete_abandoned(self, topic: Topic) -> None:
-        """Delete a topic whose restoration was given up, unless it continues by now."""
-        name = topic.name
-
-        def check(found: Topic) -> None:
-            if not restored_from(found.ledger.properties) or not self._is_abandoned(found):
-                raise TopicBusyError(f"topic {name.full} is being restored again")
-
-        try:
-            await self._topics.delete(name, force=False, check=check)
-            log.warning("abandoned restoration deleted", topic=name.full, after_s=self._options.abandoned_restore_s)
-            if name.partition < 0:
-                await self._policies.delete(name)
-            else:
-                await self._delete_without_partitions(name.partitioned)
-        except (TopicBusyError, TopicNotFoundError):
-            pass
-        except BrokerError as error:
-            log.warning("abandoned restoration not deleted", topic=name.full, reason=str(error))
 
     async def _delete_without_partitions(self, name: TopicName) -> None:
         """Delete a partitioned topic of which no partition is left."""

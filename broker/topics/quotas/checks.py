@@ -22,6 +22,7 @@ from broker.topics.system_names import is_system_topic
 from broker.topics.topic import Topic
 from broker.topics.topic_policies.kinds import DESTINATION_STORAGE, MESSAGE_AGE, BacklogQuota
 from managed_ledger.errors import ManagedLedgerError
+from managed_ledger.keeping import restored_from
 from quire.ledger.position import Position
 from quire.world.tasks import for_each
 
@@ -53,7 +54,8 @@ class QuotaChecks:
             due: list[Topic] = []
             for count, topic in enumerate(self._loaded(), 1):
                 used = topic.subscriptions and not topic.closing and not is_system_topic(topic.name)
-                if used and quotas_of(topic).limit:
+                # One that is being restored keeps all it has until it is opened, which checks its quotas.
+                if used and not restored_from(topic.ledger.properties) and quotas_of(topic).limit:
                     due.append(topic)
                 if not count % TOPICS_IN_STEP:
                     await trio.lowlevel.checkpoint()
@@ -79,7 +81,7 @@ class QuotaChecks:
             return False
         if not self._options.quota_precise_age:
             return aged_ledgers(topic, quota.limit_s) is not None
-        topic.too_old = await _older_than(topic, quota.limit_s)
+        topic.too_old = await older_than(topic, quota.limit_s)
         return topic.too_old is not None
 
     async def _act(self, topic: Topic, kind: str, quota: BacklogQuota) -> None:
@@ -103,7 +105,7 @@ class QuotaChecks:
 
     async def _evict_older(self, topic: Topic, quota: BacklogQuota) -> None:
         if self._options.quota_precise_age:
-            through = await _older_than(topic, seconds_kept(quota))
+            through = await older_than(topic, seconds_kept(quota))
             topic.too_old = None
         else:
             through = aged_ledgers(topic, quota.limit_s)
@@ -112,7 +114,7 @@ class QuotaChecks:
                 await moving.expire_through(subscription, through)
 
 
-async def _older_than(topic: Topic, seconds: int) -> Position | None:
+async def older_than(topic: Topic, seconds: int) -> Position | None:
     """Return the last of the oldest entries of the backlog that are older than that; None: there are none."""
     found = slowest(topic)
     if found is None or not found.cursor.backlog():

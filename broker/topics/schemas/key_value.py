@@ -9,12 +9,10 @@ Source: Pulsar's KeyValueSchemaInfo, KeyValue.decode, SchemaUtils.
 from __future__ import annotations
 
 import json
-import struct
-from typing import Any, Final
+from typing import Any
 
 from broker.topics.schemas.schema import PRIMITIVE, Schema, SchemaType
-
-_LENGTH: Final = struct.Struct("!i")
+from quire.wire.pulsar import schema_values
 
 
 class KeyValueError(ValueError):
@@ -36,7 +34,7 @@ def joined(key: bytes, value: bytes) -> bytes:
     >>> joined(b"k", b"").hex()
     '000000016b00000000'
     """
-    return b"".join((_LENGTH.pack(len(key)), key, _LENGTH.pack(len(value)), value))
+    return schema_values.joined(key, value)
 
 
 def from_text(text: str) -> bytes:
@@ -58,13 +56,11 @@ def to_text(schema: Schema) -> str:
 
 def _taken(data: bytes) -> tuple[bytes, bytes]:
     """Return the definition at the beginning, and what is behind it."""
-    if len(data) < _LENGTH.size:
-        raise KeyValueError("the definition is cut off")
-    (length,) = _LENGTH.unpack_from(data)
-    end = _LENGTH.size + max(length, 0)  # -1: there is none
-    if end > len(data):
-        raise KeyValueError("the definition is cut off")
-    return data[_LENGTH.size : end], data[end:]
+    try:
+        part, rest = schema_values.taken(data)
+    except ValueError:
+        raise KeyValueError("the definition is cut off") from None
+    return part or b"", rest  # None: there is none
 
 
 def _part(schema: Schema, what: str, data: bytes) -> Schema:

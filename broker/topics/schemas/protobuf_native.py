@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor, descriptor_pb2, descriptor_pool
 from google.protobuf.message import DecodeError
 
 FILES_MAX = 1000
@@ -23,6 +23,11 @@ class ProtobufNativeError(ValueError):
 
 def root_message(data: bytes) -> str:
     """Return the full name of the message type that the schema describes. Raises ProtobufNativeError."""
+    return str(message_type(data).full_name)
+
+
+def message_type(data: bytes) -> descriptor.Descriptor:
+    """Return the message type that the schema describes. Raises ProtobufNativeError."""
     try:
         value = json.loads(data)
         root_file, root = value["rootFileDescriptorName"], value["rootMessageTypeName"]
@@ -40,7 +45,7 @@ def root_message(data: bytes) -> str:
         raise ProtobufNativeError(f"message type {root!a} of {root_file!a} is not described: {error}") from error
     if found.file.name != root_file:
         raise ProtobufNativeError(f"message type {root!a} is not in {root_file!a}")
-    return str(found.full_name)
+    return found
 
 
 def _in_order(

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from quire.metadata.store import MetadataStore
 
 LEDGERS_ROOT: Final = "/ledgers"
+SEQUENCE_MAX: Final = (1 << 31) - 1
+"""Highest number that a sequence of ZooKeeper may have."""
+_OF_NO_BACKUP: Final = ("/zookeeper", "/quire-restoring")
 _SEQUENCES: Final = SUBSCRIPTION
 """Kind of the record with the sequences: places from which counting goes on."""
 
@@ -86,6 +89,7 @@ def restore(url: str, path: Path, conf: Path | None) -> int:
         summary = file.verify()
         if summary.header.get("kind") != "cluster":
             raise CommandLineError(f"{path} is no backup of metadata: `quire admin restore topic` takes it")
+        _check(file, path)
 
         async def write(store: MetadataStore) -> int:
             restoring = MetadataRestore(store, summary.id)
@@ -100,6 +104,34 @@ def restore(url: str, path: Path, conf: Path | None) -> int:
             return summary.counts.get("N", 0)
 
         return _on_store(url, conf, write, make=True)
+
+
+def _check(file: BackupReader, path: Path) -> None:
+    """Raise CommandLineError if a file that is whole has records that `quire admin backup` does not make. Nothing was
+    written then."""
+    from quire.metadata.paths import is_valid
+
+    for record in file.records():
+        problem = ""
+        if record.kind == NODE:
+            try:
+                name = record.node[0]
+            except UnicodeDecodeError:
+                name = ""
+            if not is_valid(name) or name.startswith(_OF_NO_BACKUP):
+                problem = f"the node {name[:200]!a}"
+        elif record.kind == _SEQUENCES:
+            try:
+                given = record.json
+            except (ValueError, RecursionError):
+                given = None
+            whole = isinstance(given, dict) and all(
+                is_valid(prefix) and type(number) is int and 0 <= number <= SEQUENCE_MAX
+                for prefix, number in given.items()
+            )
+            problem = "" if whole else "the sequences"
+        if problem:
+            raise CommandLineError(f"{path}, byte {record.offset}: {problem}: `quire admin backup` makes no such file")
 
 
 def _on_store(url: str, conf: Path | None, work: Callable[[MetadataStore], Any], *, make: bool) -> int:

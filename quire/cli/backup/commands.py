@@ -27,8 +27,8 @@ _CONF: Final = keyword(
 _FILE: Final = keyword("file", Path, typer.Argument(..., help="The file.", metavar="FILE"))
 _JSON: Final = flag_option("as_json", "--json", help="Print the result as JSON.")
 _PROGRESS_S: Final = 0.5
-Work = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
-"""Takes the options of a command and those of the connection; returns its result."""
+Work = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | list[dict[str, Any]]]
+"""Takes the options of a command and those of the connection; returns its result, or rows of it."""
 
 
 def backup_app() -> typer.Typer:
@@ -55,17 +55,19 @@ def restore_app() -> typer.Typer:
     """Return `quire admin restore`."""
     app = _app(RESTORE_HELP)
     to = keyword("to", str, typer.Option("", "--topic", help="Name of the topic to make, if it is another."))
+    expire = flag_option("expire", "--expire", help="Also with messages that its TTL or quota of age drops at once.")
     _add(
         app,
         "restore",
         "topic",
         "Restore a topic, which must not exist. Run it again after an error.",
-        (_FILE, to),
+        (_FILE, to, expire),
         _restore_topic,
     )
     store = keyword("store", str, typer.Option(..., "--metadata-store", "-md", help=f"{_STORE_HELP} It must be empty."))
     text = "Restore metadata into an empty store, before servers start. Run it again after an error."
     _add(app, "restore", "cluster", text, (_FILE, store, _CONF), _restore_cluster, local=True)
+    _add(app, "restore", "list", "List the topics whose restoration is not complete.", (), _list_restorations)
     return app
 
 
@@ -107,13 +109,28 @@ def _add(
         if given["as_json"]:
             print(json.dumps(result, indent=2, ensure_ascii=False))
         else:
-            print(", ".join(f"{key.replace('_', ' ')} {value}" for key, value in result.items()))
+            for each in result if isinstance(result, list) else [result]:
+                print(_line(each))
         sys.stdout.flush()
         raise SystemExit(DONE)
 
     vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     app.command(name, help=text)(run)
+
+
+def _line(result: Mapping[str, Any]) -> str:
+    """Return a result as text: lists by their items, times in UTC.
+
+    >>> _line({"some_entries": 9, "begunMs": 0, "unfinished": ["a", "b"]})
+    'some entries 9, begun 1970-01-01T00:00:00Z, unfinished a b'
+    """
+    parts: list[str] = []
+    for name, value in result.items():
+        if name.endswith("Ms"):
+            name, value = name.removesuffix("Ms"), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value / 1000))
+        parts.append(f"{name.replace('_', ' ')} {' '.join(value) if isinstance(value, list) else value}")
+    return ", ".join(parts)
 
 
 def _back_up_topic(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,8 +174,16 @@ def _restore_topic(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict
 
     to = _topic(given["to"]) if given["to"] else None
     with _sender(options) as sender:
-        name, entries = TopicRestore(sender, given["file"], Shown("restore"), to=to).run()
+        name, entries = TopicRestore(sender, given["file"], Shown("restore"), to=to, expire=given["expire"]).run()
     return {"topic": name.full, "entries": entries}
+
+
+def _list_restorations(given: Mapping[str, Any], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from quire.cli.admin.verbs import ROOT, Request
+
+    with _sender(options) as sender:
+        found: list[dict[str, Any]] = sender.send(Request("GET", f"{ROOT}quireRestores"))
+    return found
 
 
 def _restore_cluster(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

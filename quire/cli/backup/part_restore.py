@@ -90,8 +90,10 @@ class PartRestore:
         sleep: Callable[[float], None],
         *,
         done: bool,
+        expire: bool = False,
     ) -> None:
-        """`facts`: its record in the file; `done`: it is whole, by a run before."""
+        """`facts`: its record in the file; `done`: it is whole, by a run before; `expire`: open it even if its messages
+        are so old that they expire."""
         self._sender = sender
         self._name = name
         self._path = topic_path(name)
@@ -100,6 +102,7 @@ class PartRestore:
         self._progress = progress
         self._sleep = sleep
         self._done = done
+        self._end = {"expire": True} if expire else {}
         self.numbers = EntryNumbers()
         self._subscriptions: list[int] = []
         """Bytes of the file at which their records begin."""
@@ -166,12 +169,12 @@ class PartRestore:
     def check(self) -> None:
         """Check that it may be opened. Raises AdminCommandError; nothing was changed then."""
         if not self._done:
-            self._send("POST", "quireBackup", {"entries": self.numbers.count, "check": True})
+            self._send("POST", "quireBackup", {"entries": self.numbers.count, "check": True, **self._end})
 
     def open(self) -> None:
         """Remove the mark: clients may come."""
         if not self._done:
-            self._send("POST", "quireBackup", {"entries": self.numbers.count})
+            self._send("POST", "quireBackup", {"entries": self.numbers.count, **self._end})
 
     def _begin(self) -> int:
         found: int = self._send("PUT", "quireBackup", {**self._mark, "properties": self._facts["properties"]})[

@@ -43,14 +43,17 @@ class TopicRestore:
         progress: Progress,
         *,
         to: TopicName | None,
+        expire: bool = False,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`to`: name of the topic to make; None: that of the file."""
+        """`to`: name of the topic to make; None: that of the file. `expire`: open it even if its messages are older
+        than its message TTL or its backlog quota of age."""
         self._sender = sender
         self._path = path
         self._progress = progress
         self._to = to
+        self._expire = expire
         self._sleep = sleep
         self._clock = clock
 
@@ -98,8 +101,11 @@ class TopicRestore:
             target = name.with_partition(index) if partitions else name
             done = opened and not self._status(target)["restoring"]
             facts = file.at(offset).json
-            parts.append(PartRestore(self._sender, target, facts, mark, self._progress, self._sleep, done=done))
-            parts[-1].begin()
+            part = PartRestore(
+                self._sender, target, facts, mark, self._progress, self._sleep, done=done, expire=self._expire
+            )
+            part.begin()
+            parts.append(part)
         index = -1
         touched_s = self._clock()
         for record in file.records():

@@ -5,7 +5,8 @@
                                    bookie's folders
     --data-dir FOLDER              a standalone server's folder, which need not be there yet, and its machine
 
-Exit codes: 0 nothing is bad, 1 something is, 2 not examined: the command line or a server that uses the folders.
+Exit codes: 0 nothing is bad, 1 something is, 2 not examined: the command line or a server that uses the folders. Of
+such a server --conf judges the descriptors, and what else needs no folder.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def run(
     folders = _folders(data_dir, configured)
     taken = _taken([*folders.all, *([] if data_dir is None else [data_dir])])
     if taken:
+        if configured is not None:
+            checks += [_alive(folders.all), _configured(configured, runs=True)]
+            _tell(chain.from_iterable(checks), sys.stdout, as_json=as_json)
         return _refused(taken)
     checks += [examine_folders(folders), iter([verdicts.descriptors(machine.open_files_max())])]
     if configured is not None:
@@ -151,10 +155,19 @@ def _taken(folders: Iterable[Path]) -> str:
     return ""
 
 
-def _configured(configured: Configured) -> Iterator[CheckResult]:
+def _alive(folders: Iterable[Path]) -> Iterator[CheckResult]:
+    """Yield the verdicts about the process that uses the folders."""
+    for pid in dict.fromkeys(machine.lock_holder_pid(folder / name) for folder in folders for name in LOCKS):
+        found = None if pid is None else machine.open_files_of(pid)
+        if found is not None:
+            yield verdicts.open_descriptors(f" of process {pid}", *found)
+
+
+def _configured(configured: Configured, *, runs: bool = False) -> Iterator[CheckResult]:
+    """Yield the verdicts about what a configuration names. `runs`: its ports are the server's own."""
     from quire.cli.checkup import certificates, store
 
-    for key, host, number in configured.ports:
+    for key, host, number in () if runs else configured.ports:
         yield verdicts.port(key, host, number, machine.holder(host, number))
     yield from certificates.examine(configured.values, datetime.datetime.now(datetime.UTC))
     yield from store.examine(configured)

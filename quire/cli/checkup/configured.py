@@ -37,6 +37,8 @@ class Configured:
     """Thresholds of the used fraction of a ledger folder's disk."""
     metadata: ZooKeeperConfig | None = None
     metadata_name: str = ""
+    ledgers_root: str = "/ledgers"
+    """Root of ledgers and bookies in the metadata store."""
 
 
 def kind_of(conf: Path) -> Server:
@@ -79,7 +81,7 @@ def read(conf: Path, server: Server) -> Configured:
 
 def _bookie(conf: Path) -> Configured:
     from quire.servers.bookie.config import BOOKIE
-    from quire.servers.bookie.process import located, zookeeper_config
+    from quire.servers.bookie.located import located, zookeeper_config
 
     loaded = BOOKIE.load(conf)
     metadata, root = zookeeper_config(loaded)
@@ -99,4 +101,5 @@ def _bookie(conf: Path) -> Configured:
         values=values,
         metadata=metadata if loaded.metadata.metadata_service else None,
         metadata_name=loaded.metadata.metadata_service,
+        ledgers_root=root,
     )

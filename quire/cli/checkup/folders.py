@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from quire.cli.checkup import leftovers, machine, verdicts
+from quire.cli.checkup import backlog, leftovers, machine, verdicts
 from quire.cli.checkup.verdicts import CheckResult, Mount
 
 
@@ -48,6 +48,7 @@ def examine(folders: Folders) -> Iterator[CheckResult]:
     yield from _devices(folders, mounts)
     if folders.usage_full is not None:
         yield from _usage(folders, folders.usage_full)
+    yield from backlog.examine(folders.journals, folders.ledgers)
     yield from leftovers.layout(folders.all)
     newest, changed_s = machine.newest_file(folder / "current" for folder in folders.all)
     if newest:

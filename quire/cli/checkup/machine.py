@@ -167,6 +167,27 @@ def _process_with(inodes: set[str]) -> str:
 
 def lock_holder(path: Path) -> str:
     """Return the process that holds a lock on a file; empty if that is unknown."""
+    pid = lock_holder_pid(path)
+    if pid is None:
+        return ""
+    try:
+        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+    except OSError:
+        return ""
+
+
+def open_files_of(pid: int) -> tuple[int, int] | None:
+    """Return how many descriptors a process has open, and how many it may have; None if that is unknown."""
+    try:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        limit = next(line.split()[3] for line in limits.splitlines() if line.startswith("Max open files"))
+        return len(list(Path(f"/proc/{pid}/fd").iterdir())), int(limit)
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def lock_holder_pid(path: Path) -> int | None:
+    """Return the id of the process that holds a lock on a file; None if that is unknown."""
     try:
         inode = path.stat().st_ino
         for line in Path("/proc/locks").read_text().splitlines():
@@ -174,8 +195,7 @@ def lock_holder(path: Path) -> str:
             if fields[1] == "->":
                 continue
             if int(fields[5].rpartition(":")[2]) == inode and fields[4].isdigit():
-                comm = Path(f"/proc/{fields[4]}/comm").read_text().strip()
-                return f"process {fields[4]} ({comm})"
+                return int(fields[4])
     except (OSError, ValueError, IndexError):
         pass
-    return ""
+    return None

@@ -115,10 +115,7 @@ def _metrics(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
         yield verdicts.ok("metadata", f"{url} is connected to ZooKeeper")
     open_now, limit = values.get("process_open_fds"), values.get("process_max_fds")
     if open_now is not None and limit:
-        what = f"{open_now:.0f} of {limit:.0f} file descriptors are open"
-        remedy = "Raise LimitNOFILE, or look for clients that open connections without end"
-        full = open_now > 0.8 * limit
-        yield verdicts.warning("descriptors", what, remedy) if full else verdicts.ok("descriptors", what)
+        yield verdicts.open_descriptors("", open_now, limit)
 
 
 def _shown_certificate(url: str) -> Iterator[CheckResult]:

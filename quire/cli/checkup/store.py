@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from quire.cli.checkup import verdicts
+from quire.cli.checkup.bookie_clocks import BookieClocks, find_bookie_clocks
 from quire.cli.checkup.configured import Configured
 from quire.cli.checkup.verdicts import CheckResult
 from quire.metadata.errors import MetadataError
@@ -28,7 +29,7 @@ def examine(configured: Configured) -> Iterator[CheckResult]:
         return
     name = configured.metadata_name or "the metadata store"
     try:
-        skew_s = trio.run(_skew_s, configured)
+        skew_s, peers = trio.run(_look, configured)
     except BaseException as error:
         causes = list(leaves(error))
         if not all(isinstance(each, (MetadataError, OSError, trio.TooSlowError)) for each in causes):
@@ -39,10 +40,11 @@ def examine(configured: Configured) -> Iterator[CheckResult]:
     yield verdicts.ok("metadata", f"{name} answers")
     if skew_s is not None:
         yield verdicts.clock("ZooKeeper", skew_s)
+    yield from peers.examine()
 
 
-async def _skew_s(configured: Configured) -> float | None:
-    """Return by how many seconds ZooKeeper's clock is ahead; None if it has none."""
+async def _look(configured: Configured) -> tuple[float | None, BookieClocks]:
+    """Return by how many seconds ZooKeeper's clock is ahead, None if it has none, and the registered bookies."""
     from quire.metadata.zookeeper.store import open_store
 
     assert configured.metadata is not None
@@ -53,6 +55,7 @@ async def _skew_s(configured: Configured) -> float | None:
             ended = time.time()
             node = await store.get(path)
             await store.delete(path)
+            peers = await find_bookie_clocks(store, configured.ledgers_root)
     if node is None or node.modified_ms is None:
-        return None
-    return node.modified_ms / 1000 - (begun + ended) / 2
+        return None, peers
+    return node.modified_ms / 1000 - (begun + ended) / 2, peers

@@ -131,6 +131,13 @@ def descriptors(hard: int) -> CheckResult:
     return warning("descriptors", what, remedy) if 0 <= hard < DESCRIPTORS_WARNING else ok("descriptors", what)
 
 
+def open_descriptors(of: str, open_now: float, limit: float) -> CheckResult:
+    """Judge the open descriptors of a running server."""
+    what = f"{open_now:.0f} of {limit:.0f} file descriptors{of} are open"
+    remedy = "Raise LimitNOFILE, or look for clients that open connections without end"
+    return warning("descriptors", what, remedy) if open_now > 0.8 * limit else ok("descriptors", what)
+
+
 def mount(folder: str, found: Mount) -> CheckResult:
     """Judge the file system of a folder with data."""
     what = f"{folder} is on {found.point} ({found.kind}, {','.join(sorted(found.options))})"

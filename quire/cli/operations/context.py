@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import trio
 
-from autorecovery.auditing.overview import known_bookies
+from autorecovery.auditing.overview import known_bookies, running_bookies
+from autorecovery.removal.ledger_scan import has_entries_on
 from quire.cli.shell.arguments import parse
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError
-from quire.cli.shell.ledger.ledger_text import has_entries_on
 from quire.cli.shell.ledger.ledgers import each_ledger
 from quire.cli.shell.main import COMMANDS
-from quire.cli.shell.metadata.cluster import running_bookies
 from quire.cli.shell.output import Output
 from quire.cli.shell.repair.marks import marks_of
 from quire.ledger.errors import BookieUnavailableError

@@ -10,8 +10,9 @@ node by node, with four differences:
     /counters/producer-name        as many numbers are taken from the sequence as the standalone had taken
 
 A node `<prefix>/quire-move` names the data directory's cluster while the copy is incomplete: a cut run is repeated, and
-any other content of the store is refused. VERSION is changed when all nodes are there. From then on the standalone
-server refuses the directory, because its cookie is another: two servers cannot continue from the same data.
+any other content of the store is refused. The standalone server may have run between two runs, so the second one
+replaces what has changed, and deletes what is gone. VERSION is changed when all nodes are there. From then on the
+standalone server refuses the directory, because its cookie is another: two servers cannot continue from the same data.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledger_metadata import Fragment, LedgerState
 from quire.metadata.local.rows import load
 from quire.metadata.local.tree import Tree
-from quire.metadata.store import Create, Delete, Kind, MetadataStore, Op
+from quire.metadata.store import Create, Delete, Kind, MetadataStore, Op, Put
+from quire.metadata.walking import walk
 from quire.servers.standalone.data_directory import LOCK_NAME, read_format
 from quire.world.doors import Disk
 from quire.world.real_disk import RealDisk
@@ -96,6 +98,8 @@ async def _move(operation: OperationContext, disk: Disk, tree: Tree, journal: st
         return 0
     marker = f"{prefix}/{MARKER}"
     resumed = await _begin(store, prefix, marker, new.instance_id.encode())
+    if resumed:
+        await _delete_others(store, prefix, {*nodes, marker})
     with output.progress("nodes copied", len(nodes)) as told:
         done = 0
         for batch in _batches(nodes):
@@ -226,16 +230,32 @@ def _batches(nodes: Mapping[str, bytes]) -> Iterator[Sequence[tuple[str, bytes]]
 
 
 async def _create(store: MetadataStore, nodes: Sequence[tuple[str, bytes]], *, check: bool) -> None:
-    """Create nodes in one write. `check`: leave out those that an earlier run has created."""
-    ops: list[Op] = [
-        Create(path=path, value=value) for path, value in nodes if not check or await store.get(path) is None
-    ]
+    """Create nodes in one write. `check`: an earlier run may have created some, perhaps with older values."""
+    ops: list[Op] = []
+    for path, value in nodes:
+        there = await store.get(path) if check else None
+        if there is None:
+            ops.append(Create(path=path, value=value))
+        elif there.value != value:
+            ops.append(Put(path=path, value=value, version=there.version))
     for path, _ in nodes[:1]:
         above = paths.parent(path)
         if above != paths.ROOT and await store.get(above) is None:
             await _ensure(store, above)
     if ops:
         await store.multi(ops)
+
+
+async def _delete_others(store: MetadataStore, prefix: str, wanted: set[str]) -> None:
+    """Delete nodes below the prefix that an earlier run has created and that the data directory has no longer. The
+    folders above those that are wanted stay."""
+    needed = set(wanted)
+    for path in wanted:
+        while (path := paths.parent(path)) != paths.ROOT and path not in needed:
+            needed.add(path)
+    found = [path async for path, _ in walk(store) if path.startswith(f"{prefix}/") and path not in needed]
+    for path in sorted(found, key=lambda each: each.count("/"), reverse=True):
+        await store.delete(path)
 
 
 async def _ensure(store: MetadataStore, path: str) -> None:

@@ -16,7 +16,7 @@ import trio
 from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.metadata.cookies import forget_cookie
+from quire.cli.shell.metadata.cookies import forget_and_tell
 from quire.cli.shell.repair.marks import marks_of
 
 
@@ -49,5 +49,5 @@ async def recover_bookie(
         return code
     if delete_cookie:
         for bookie_id in bookie_ids:
-            await forget_cookie(operation.shell, operation.store, bookie_id)
+            await forget_and_tell(operation.shell, operation.store, bookie_id)
     return 0

@@ -30,8 +30,8 @@ from quire.cli.operations.context import OperationContext, checked
 from quire.cli.operations.decommission_bookie import copied_elsewhere, enough
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.errors import ShellError
-from quire.cli.shell.metadata.cookies import forget_cookie
-from quire.cli.shell.repair.marks import marks_of, working_auditor
+from quire.cli.shell.metadata.cookies import forget_and_tell
+from quire.cli.shell.repair.marks import auditor_at_work, marks_of
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import NoSuchLedgerError
 from quire.metadata.ledgers import LedgerMetadata
@@ -53,7 +53,7 @@ async def replace_disk(
     if away:
         raise ShellError(f"other bookies are not running: {', '.join(away)}. This one may have the last copy")
     marks = marks_of(operation.shell, operation.store)
-    await working_auditor(operation.shell, operation.store, marks)
+    await auditor_at_work(operation.shell, operation.store, marks)
     concerned = await operation.ledgers_on(bookie_id)
     if not refill:
         enough(concerned, running - {bookie_id}, f"{bookie_id} (or use --refill)")
@@ -71,7 +71,7 @@ async def replace_disk(
             await marks.disable()
             concerned = await _stopped(operation, bookie_id, stop)
             await _mark(operation, marks, bookie_id, concerned)
-            await forget_cookie(operation.shell, operation.store, bookie_id)
+            await forget_and_tell(operation.shell, operation.store, bookie_id)
             await _start_empty(operation, bookie_id, wipe, start)
         finally:
             with trio.move_on_after(operation.timeout_s, shield=True):

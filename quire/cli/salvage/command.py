@@ -7,6 +7,7 @@ command line or a folder cannot be used.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from quire.client.unpacking import Messages, Opener
 
 ENTRIES_AT_ONCE: Final = 100
 LEDGERS_MAX: Final = 1_000_000
+_ID: Final = re.compile("[0-9]{1,19}")
 
 
 def ledgers_of(texts: Sequence[str]) -> set[int]:
@@ -32,12 +34,14 @@ def ledgers_of(texts: Sequence[str]) -> set[int]:
     found: set[int] = set()
     for text in ",".join(texts).split(","):
         first, dash, last = text.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not _ID.fullmatch(first) or (dash and not _ID.fullmatch(last)):
             raise ValueError(f"--ledger {text!r}: a ledger id such as 7, or a range such as 3-5")
-        ids = range(int(first), int(last or first) + 1)
-        if len(found) + len(ids) > LEDGERS_MAX:
+        begin, end = int(first), int(last or first)
+        if begin > end:
+            raise ValueError(f"--ledger {text!r}: a range begins with the lower number")
+        if len(found) + end - begin + 1 > LEDGERS_MAX:
             raise ValueError(f"--ledger: more than {LEDGERS_MAX} ledgers")
-        found.update(ids)
+        found.update(range(begin, end + 1))
     return found
 
 
@@ -62,9 +66,9 @@ def run(folders: Sequence[Path], ledgers: Sequence[str], *, topic: str = "", pas
                     continue
                 for record in _messages(reader, ledger_id, trouble, topic):
                     print(to_json(record))
-    for line in trouble:
+    for line in [*trouble, *(f"{path} was deleted in the meantime" for path in reader.gone)]:
         print(f"quire salvage: {line}", file=sys.stderr)
-    return 1 if trouble else 0
+    return 1 if trouble or reader.gone else 0
 
 
 def _overview(found: SalvagedEntries, reader: SalvageReader) -> Iterator[dict[str, object]]:

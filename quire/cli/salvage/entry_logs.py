@@ -7,7 +7,7 @@ after the deletion, and not before every other ledger in that log is deleted too
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -47,7 +47,7 @@ def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> SalvagedEnt
     disk, found = RealDisk(), SalvagedEntries()
     for folder in folders:
         current = folder / "current" if (folder / "current").is_dir() else folder
-        paths = sorted(current.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        paths = [path for _, path in sorted(_with_times(current.glob("*.log")))]
         if not paths:
             raise ValueError(
                 f"{folder} has no entry logs: name the folder ledgerDirectories of a bookie, or a copy of it"
@@ -56,7 +56,11 @@ def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> SalvagedEnt
             number = len(found.logs)
             found.logs.append(str(path))
             with ExitStack() as stack:
-                file = disk.open(str(path), writable=False)
+                try:
+                    file = disk.open(str(path), writable=False)
+                except FileNotFoundError:
+                    found.torn.append(f"{path} was deleted in the meantime")
+                    continue
                 stack.callback(file.close)
                 scanned = Scan(file.pread, file.size())
                 for entry in scanned:
@@ -68,6 +72,13 @@ def scan(folders: Iterable[Path], wanted: Collection[int] | None) -> SalvagedEnt
     return found
 
 
+def _with_times(paths: Iterable[Path]) -> Iterator[tuple[float, Path]]:
+    """Yield each log with its time, but for one that a bookie deletes at this moment."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path.stat().st_mtime, path
+
+
 class SalvageReader:
     """Reader of found entries. Close it, or use it as a context manager."""
 
@@ -76,6 +87,8 @@ class SalvageReader:
         self._disk = RealDisk()
         self._digests: list[Digest] = [digest_of(each, password) for each in DIGESTS]
         self._open: tuple[int, File] | None = None
+        self.gone: dict[str, None] = {}
+        """Logs that a bookie has deleted since they were scanned."""
 
     def __enter__(self) -> SalvageReader:
         return self
@@ -88,12 +101,18 @@ class SalvageReader:
     def entries(self, ledger_id: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield the entries of a ledger in order: the id, and what was published; None if no copy is undamaged."""
         for entry_id, places in sorted(self._found.ledgers[ledger_id].items()):
-            yield entry_id, next((good for each in places if (good := self._read(ledger_id, entry_id, each))), None)
+            copies = (self._read(ledger_id, entry_id, each) for each in places)
+            yield entry_id, next((good for good in copies if good is not None), None)
 
     def _read(self, ledger_id: int, entry_id: int, place: LogPlace) -> bytes | None:
         if self._open is None or self._open[0] != place.log:
             self.__exit__()
-            self._open = (place.log, self._disk.open(self._found.logs[place.log], writable=False))
+            path = self._found.logs[place.log]
+            try:
+                self._open = (place.log, self._disk.open(path, writable=False))
+            except FileNotFoundError:
+                self.gone[path] = None
+                return None
         entry = memoryview(self._open[1].pread(place.size, place.offset))
         for digest in self._digests:
             try:

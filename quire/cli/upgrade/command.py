@@ -26,7 +26,7 @@ from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.ledgers import read_instance_id
 from quire.metadata.store import ANY_VERSION, MetadataStore
 from quire.servers.bookie.config import BOOKIE
-from quire.servers.bookie.process import located, zookeeper_config
+from quire.servers.bookie.located import located, zookeeper_config
 from quire.servers.process import closing
 from quire.service.errors import ConfigError
 from quire.world.doors import World

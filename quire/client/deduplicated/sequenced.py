@@ -47,10 +47,18 @@ class SequencedProducer(Producer):
 
     `Producer` counts entries from 0; this class translates between these numbers and the ids on the wire."""
 
-    def __init__(self, home: Home, topic: str, name: str, pending_bytes_max: int, pending_max: int) -> None:
+    def __init__(
+        self,
+        home: Home,
+        topic: str,
+        name: str,
+        pending_bytes_max: int,
+        pending_max: int,
+        schema: pb.Schema | None = None,
+    ) -> None:
         if not name:
             raise ValueError("a producer with sequence ids of its caller needs a name of its caller")
-        super().__init__(home, topic, name, pending_bytes_max, pending_max)
+        super().__init__(home, topic, name, pending_bytes_max, pending_max, schema)
         self._sequenced = _SequencedSends(self._producer_id)
         self._sends = self._sequenced
         self._numbers: dict[int, int] = {}

@@ -14,7 +14,7 @@ Source: BookKeeper's BookieWatcherImpl, DefaultBookieAddressResolver, BookieClie
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,6 +48,13 @@ log = get_logger(__name__)
 
 RETRY_S = 1.0
 """Seconds between attempts to read while the metadata service cannot be reached and gives no time to retry."""
+RACK_MAP_PATH = "/bookies"
+LOCATE_RETRY_S = 60.0
+"""Seconds after which a host without a location is asked for again."""
+
+Locate = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
+"""Returns the locations of hosts; those that have none are left out. It raises nothing."""
+
 LOOK_UP_S = 2.0
 """Seconds for looking up a bookie's address before the last known address is used: the service may be down."""
 
@@ -74,7 +81,7 @@ class WatcherConfig:
     """Configuration of a watcher. Each field names the originals' keys (BookKeeper's; Pulsar's)."""
 
     root: str = "/ledgers"
-    rack_map_path: str = "/bookies"
+    rack_map_path: str = RACK_MAP_PATH
     """Path of the rack map, empty if there is none."""
     health_check: bool = False
     """bookieHealthCheckEnabled; bookkeeperClientHealthCheckEnabled (true)."""
@@ -97,6 +104,10 @@ class WatcherConfig:
     weights_retry_s: float = 60.0
     """getBookieInfoRetryIntervalSeconds; bookkeeperClientGetBookieInfoRetryIntervalSeconds: the same after a failure.
     """
+    weights_answer_s: float = 5.0
+    """getBookieInfoTimeoutSecs: seconds to wait for an answer."""
+    locate: Locate | None = None
+    """reppDnsResolverClass: the source of locations; None: the rack map."""
 
     def __post_init__(self) -> None:
         assert self.health_check_interval_s > 0, "health_check_interval_s must be positive"
@@ -129,11 +140,15 @@ class StoredBookies:
         self._addresses: dict[str, tuple[str, int]] = {}
         """Addresses of the registered bookies, and of those known earlier."""
         self._racks = RackMap()
+        self._located: dict[str, str | None] = {}
+        """Locations of hosts by `locate`; None for a host that it was asked for in vain."""
         self._weights: dict[str, int] = {}
         self._quarantine = Quarantine(self._config.quarantine_s)
         self._health_check = True
         self._cluster = Cluster(writable=())
         self._changed = trio.Event()
+        self._listed = trio.Event()
+        """Set, and replaced by another, when bookies were listed again."""
 
     @property
     def changed(self) -> trio.Event:
@@ -183,9 +198,12 @@ class StoredBookies:
             await self._store.children(available)
             for _, read in reads:
                 await read()
+            await self._locate_hosts(lambda host: host not in self._located)
             async with trio.open_nursery() as nursery:
                 for watch, (path, read) in zip(watches, reads, strict=True):
                     nursery.start_soon(self._follow, watch, read, nursery.cancel_scope, name=f"watch of {path}")
+                if self._config.locate is not None:
+                    nursery.start_soon(self._keep_located, name="locations of bookies")
                 if self._config.health_check:
                     nursery.start_soon(self._check_health, name="bookie health check")
                 task_status.started()
@@ -227,7 +245,7 @@ class StoredBookies:
             names = []
         await self._learn_addresses(names, self._writable)
         self._writable = names
-        self._renew()
+        self._list_changed()
 
     async def _read_readonly(self) -> None:
         try:
@@ -236,7 +254,7 @@ class StoredBookies:
             names = []
         await self._learn_addresses(names, self._read_only)
         self._read_only = names
-        self._renew()
+        self._list_changed()
 
     async def _learn_addresses(self, names: Iterable[str], before: Iterable[str]) -> None:
         """Read the addresses of new bookies."""
@@ -263,6 +281,38 @@ class StoredBookies:
             log.warning("keeping the previous rack map", path=self._config.rack_map_path, reason=str(error))
         self._renew()
 
+    def _host(self, bookie_id: str) -> str:
+        """Return the host that a bookie is registered at, else that of its id."""
+        return self._addresses[bookie_id][0] if bookie_id in self._addresses else bookie_id.rpartition(":")[0]
+
+    async def _locate_hosts(self, is_wanted: Callable[[str], bool]) -> None:
+        """Ask for the locations of hosts of bookies."""
+        if self._config.locate is None:
+            return
+        hosts = sorted({self._host(each) for each in (*self._writable, *self._read_only)})
+        wanted = [host for host in hosts if host and is_wanted(host)]
+        if wanted:
+            found = await self._config.locate(wanted)
+            self._located.update({host: found.get(host) for host in wanted})
+            self._renew()
+
+    async def _keep_located(self) -> None:
+        """Ask for the hosts of new bookies, and again for those that have no location."""
+        retry_at = trio.current_time() + LOCATE_RETRY_S
+        while True:
+            changed = self._listed
+            await self._locate_hosts(lambda host: host not in self._located)
+            if trio.current_time() >= retry_at:
+                await self._locate_hosts(lambda host: self._located.get(host) is None)
+                retry_at = trio.current_time() + LOCATE_RETRY_S
+            with trio.move_on_at(retry_at):
+                await changed.wait()
+
+    def _list_changed(self) -> None:
+        listed, self._listed = self._listed, trio.Event()
+        listed.set()
+        self._renew()
+
     async def _read_switch(self) -> None:
         self._health_check = await self._store.get(paths.join(self._config.root, "disableHealthCheck")) is None
 
@@ -279,11 +329,17 @@ class StoredBookies:
     def _renew(self) -> None:
         """Build the cluster again; notify if it differs."""
         read_only = frozenset(self._read_only)
-        writable = tuple([each for each in self._writable if each not in read_only])
+        locates = self._config.locate is not None
+        # One whose location was not asked for yet takes no entries, because they might all be in one rack.
+        there = [each for each in self._writable if not locates or self._host(each) in self._located]
+        writable = tuple([each for each in there if each not in read_only])
         locations = {}
         for bookie_id in dict.fromkeys([*self._racks.racks, *self._addresses, *self._writable, *self._read_only]):
             host, port = self._addresses.get(bookie_id, (None, None))
-            location = self._racks.location(bookie_id, host, port)
+            if locates:
+                location = self._located.get(self._host(bookie_id))
+            else:
+                location = self._racks.location(bookie_id, host, port)
             if location is not None:
                 locations[bookie_id] = location
         cluster = Cluster(

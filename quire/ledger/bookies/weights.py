@@ -24,8 +24,6 @@ log = get_logger(__name__)
 
 AT_ONCE: Final = 16
 """Bookies that are asked at the same time."""
-ANSWER_S: Final = 10.0
-"""Seconds without an answer after which a bookie is asked again later."""
 
 
 class WeightedBookies(Protocol):
@@ -42,7 +40,17 @@ class WeightedBookies(Protocol):
 class DiskWeights:
     """Weights of the writable bookies of a watcher."""
 
-    def __init__(self, client: BookieClient, watcher: WeightedBookies, *, interval_s: float, retry_s: float) -> None:
+    def __init__(
+        self,
+        client: BookieClient,
+        watcher: WeightedBookies,
+        *,
+        interval_s: float,
+        retry_s: float,
+        answer_s: float = 5.0,
+    ) -> None:
+        """`answer_s`: time without an answer after which a bookie is asked again later."""
+        self._answer_s = answer_s
         self._client = client
         self._watcher = watcher
         self._interval_s = interval_s
@@ -81,9 +89,9 @@ class DiskWeights:
     async def _weight(self, bookie_id: str) -> int | None:
         """Return the free bytes of a bookie; None if it does not say."""
         try:
-            with trio.move_on_after(ANSWER_S):
+            with trio.move_on_after(self._answer_s):
                 return (await ask_disk_space(self._client, bookie_id))[1]
-            reason = f"no answer in {ANSWER_S:g} s"
+            reason = f"no answer in {self._answer_s:g} s"
         except BookieError as error:
             reason = str(error)
         log.info("a bookie does not say how much room it has", bookie=bookie_id, reason=reason)

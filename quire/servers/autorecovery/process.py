@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import trio
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.service import RecoveryStats, open_repair_client, run_autorecovery
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError
 from quire.metadata.errors import InvalidConnectStringError, MetadataError, SessionExpiredError
 from quire.metadata.ledgers import ensure_layout
@@ -25,6 +27,7 @@ from quire.metadata.store import MetadataStore
 from quire.servers import logging_setup
 from quire.servers.addresses import host_port, naming
 from quire.servers.autorecovery.config import AUTORECOVERY
+from quire.servers.autorecovery.rack_script import rack_script
 from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.bookie.client_tls import client_tls
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -53,15 +56,34 @@ async def serve_autorecovery(
     """Serve until `stop` is set, with a ledger client of its own. Raises MetadataError, LedgerError,
     AutoRecoveryError; ConfigError: the files of `tls`, or `password_file`, cannot be used."""
     await ensure_layout(metadata, root)
-    side = None if tls is None else await client_tls(world, tls)
-    known = await bookie_credentials(world, password_file)
-    async with open_repair_client(world, metadata, config, root=root, tls=side, credentials=known) as client:
+    async with open_repair(world, metadata, config, root, tls, password_file) as client:
         await run_autorecovery(
             world, metadata, client, config, name=name, root=root, stats=stats, ready=ready, stop=stop
         )
 
 
-def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Event], Awaitable[None]]:
+@asynccontextmanager
+async def open_repair(
+    world: World,
+    metadata: MetadataStore,
+    config: AutoRecoveryConfig,
+    root: str,
+    tls: BookieTlsKeys | None,
+    password_file: str,
+) -> AsyncIterator[LedgerClient]:
+    """Open a client that places copies as configured. ConfigError: the files of TLS or passwords, or the script of
+    racks, cannot be used."""
+    side = None if tls is None else await client_tls(world, tls)
+    known = await bookie_credentials(world, password_file)
+    locate = rack_script(config)
+    opened = open_repair_client(world, metadata, config, root=root, tls=side, credentials=known, locate=locate)
+    async with opened as client:
+        yield client
+
+
+def beside_bookie(
+    conf: Path | None, bookie_id: str, stats: RecoveryStats
+) -> Callable[[World, trio.Event], Awaitable[None]]:
     """Return `run(world, stop)`: auto recovery in a bookie's process, in a session of its own. Raises ConfigError."""
     config = AUTORECOVERY.load(conf)
     settings, root = config.metadata.zookeeper_of_server, config.metadata.connect_string.ledgers_root
@@ -78,6 +100,7 @@ def beside_bookie(conf: Path | None, bookie_id: str) -> Callable[[World, trio.Ev
                     config.recovery,
                     name=bookie_id,
                     root=root,
+                    stats=stats,
                     stop=stop,
                     tls=config.tls,
                     password_file=config.auth.password_file,
@@ -131,7 +154,14 @@ def run_autorecovery_command(conf: Path | None, log_level: str) -> int:
 
                 address = config.http.host, config.http.port
                 side = await config.http.side(world)
-                app = web_app(world, store, stats, side, root=root, name=name)
+
+                @asynccontextmanager
+                async def open_client() -> AsyncIterator[tuple[LedgerClient, AutoRecoveryConfig]]:
+                    files = config.tls, config.auth.password_file
+                    async with open_repair(world, store, config.recovery, root, *files) as client:
+                        yield client, config.recovery
+
+                app = web_app(world, store, stats, side, root=root, name=name, open_repair=open_client, nursery=nursery)
                 web = partial(serve_web, app, *address, stop=stop, tls=side)
                 scheme = "https" if config.http.tls_enabled else "http"
                 with naming("httpServerPort", *address):

@@ -1,5 +1,4 @@
-"""The web port of `quire autorecovery`: the original's resources of auto recovery, but for the two that copy (recover
-and decommission are commands of `quire shell`, which tell how far they are).
+"""The web port of `quire autorecovery`: the original's resources of auto recovery.
 
     GET /heartbeat, /metrics
     GET /api/v1/autorecovery/status                          {"enabled" : true}      PUT ?enabled=true|false
@@ -8,6 +7,7 @@ and decommission are commands of `quire shell`, which tell how far they are).
     GET /api/v1/autorecovery/who_is_auditor
     GET /api/v1/autorecovery/lost_bookie_recovery_delay      PUT {"delay_seconds": 60}
     PUT /api/v1/autorecovery/trigger_audit
+    removal_web.py: /api/v1/autorecovery/bookie, decommission
 
 JSON is spaced as the original spaces it; a wrong method is a 404 with a text.
 Source: BookKeeper's HttpRouter and its services; tests/golden/bookkeeper/http/http.json.
@@ -18,19 +18,20 @@ from __future__ import annotations
 import json
 from typing import Final
 
+import trio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from autorecovery.auditing import metrics as auditor_metrics
 from autorecovery.auditing.election import read_auditor
-from autorecovery.copying import metrics as worker_metrics
 from autorecovery.errors import AutoRecoveryError
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
 from quire.metadata.store import MetadataStore
+from quire.servers.autorecovery.recovery_metrics import register_recovery
+from quire.servers.autorecovery.removal_web import OpenRepair, RemovalResources
 from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
@@ -115,21 +116,21 @@ def _route(path: str, **handlers: Handler) -> Route:
 
 
 def web_app(
-    world: World, store: MetadataStore, stats: RecoveryStats, side: Certified | None, *, root: str, name: str
+    world: World,
+    store: MetadataStore,
+    stats: RecoveryStats,
+    side: Certified | None,
+    *,
+    root: str,
+    name: str,
+    open_repair: OpenRepair,
+    nursery: trio.Nursery,
 ) -> Starlette:
-    """Return the site of auto recovery. `side`: TLS of its port."""
+    """Return the site of auto recovery. `side`: TLS of its port; `nursery`: for work that goes on after its answer."""
     metrics = Metrics()
     watch_loop(metrics)
-    worker_metrics.register(metrics, stats.worker)
-    auditor_metrics.register(metrics, stats.auditor, lambda: _attempts(stats), lambda: _is_auditor(stats))
+    register_recovery(metrics, stats)
     register_machine(metrics, {"httpServerPort": side})
     marks = UnderreplicatedLedgers(store, root=root, rng=world.rng, wall_ms=world.clock.wall_ms, owner=name)
-    return make_original_app(metrics, AutorecoveryResources(store, marks, root).routes())
-
-
-def _attempts(stats: RecoveryStats) -> int:
-    return 0 if stats.election is None else stats.election.attempts
-
-
-def _is_auditor(stats: RecoveryStats) -> bool:
-    return stats.election is not None and stats.election.is_auditor
+    removal = RemovalResources(store, marks, root, world.rng, open_repair, nursery)
+    return make_original_app(metrics, [*AutorecoveryResources(store, marks, root).routes(), *removal.routes()])

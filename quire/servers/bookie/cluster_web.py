@@ -135,7 +135,10 @@ class ClusterResources:
         return [
             _route("/api/v1/bookie/cluster_info", GET=self.cluster_info),
             _route("/api/v1/bookie/list_bookie_info", GET=self.list_bookie_info),
-            _route("/api/v1/ledger/read", GET=self.read_ledger),
+            _route(
+                "/api/v1/ledger/read",
+                GET=self.read_ledger,
+            ),
         ]
 
 

@@ -45,14 +45,17 @@ class GcResources:
         return as_json({"is_in_force_gc": _text(self._garbage.forced)})
 
     async def collect(self, request: Request) -> Response:
-        body = await _body(request)
+        try:
+            body = await _asked(request)
+        except ValueError as error:
+            return PlainTextResponse(f"Failed to handle the request, exception: {error}", status_code=400)
         suspended = self._garbage.schedule.suspended
         major, minor = body.get("forceMajor"), body.get("forceMinor")
         if not self._garbage.forced:
             self._garbage.force(
                 AskedCompactions(
-                    not suspended.major if major is None else major is True,
-                    not suspended.minor if minor is None else minor is True,
+                    not suspended.major if major is None else _text_of(major) == "true",
+                    not suspended.minor if minor is None else _text_of(minor) == "true",
                 )
             )
         return as_json(f"Triggered GC on BookieServer: {self._name}")
@@ -164,6 +167,20 @@ async def _body(request: Request) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+async def _asked(request: Request) -> dict[str, Any]:
+    """Return the object in the body, empty without one. ValueError: it is no object."""
+    text = (await request.body()).strip()
+    found = json.loads(text) if text else {}
+    if not isinstance(found, dict):
+        raise ValueError("an object is expected")
+    return found
+
+
+def _text_of(value: object) -> str:
+    """Return the text of a value, as the original compares it: "true" counts as true."""
+    return str(value).lower()
 
 
 def _text(value: bool) -> str:

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 
 from autorecovery.config import AutoRecoveryConfig
 from autorecovery.copying.peer_copies import PeerCopies
-from autorecovery.service import open_repair_client
-from bookie.integrity.peers import EntryLostError, OpenCopies, OtherCopies, PeerError
-from quire.ledger.bookies.authentication import BookieCredentials
+from bookie.integrity.peers import EntryLostError, OtherCopies, PeerError
+from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchEntryError
 from quire.metadata.ledger_metadata import LedgerMetadata
-from quire.metadata.store import MetadataStore
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
-from quire.world.doors import World
-from quire.world.tls_sides import ClientTls
 
 
-def peers_of(
-    world: World,
-    metadata: MetadataStore,
-    config: AutoRecoveryConfig,
-    *,
-    bookie_id: str,
-    root: str,
-    tls: ClientTls | None = None,
-    credentials: BookieCredentials | None = None,
-) -> OpenCopies:
-    """Return a function that opens a ledger client for the copies of a bookie."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[OtherCopies]:
-        async with open_repair_client(world, metadata, config, root=root, tls=tls, credentials=credentials) as client:
-            digest_type = DIGEST_TYPES[config.digest_type]
-            yield _Translated(PeerCopies(client, bookie_id, config.password.encode(), digest_type))
-
-    return opened
+def peers_on(client: LedgerClient, config: AutoRecoveryConfig, *, bookie_id: str) -> OtherCopies:
+    """Return the copies that the other bookies have of those of a bookie."""
+    return _Translated(PeerCopies(client, bookie_id, config.password.encode(), DIGEST_TYPES[config.digest_type]))
 
 
 class _Translated:

@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -24,10 +24,8 @@ from bookie.errors import NO_ROOM_ENDS, BookieError, DisksFullError, StorageFail
 from bookie.scrubber.start_check import check_all
 from bookie.server import serve_bookie
 from bookie.sessions.start_tls import OfferedTls
-from quire.metadata.bookies import Endpoint, check_bookie_id
+from quire.metadata.bookies import Endpoint
 from quire.metadata.errors import (
-    InvalidConnectStringError,
-    InvalidPathError,
     MetadataError,
     NodeExistsError,
     NoNodeError,
@@ -36,12 +34,12 @@ from quire.metadata.errors import (
 )
 from quire.metadata.ledgers import ensure_layout
 from quire.metadata.store import MetadataStore
-from quire.metadata.zookeeper.store import ZooKeeperConfig
 from quire.servers import logging_setup
-from quire.servers.addresses import free_port, naming
+from quire.servers.addresses import naming
 from quire.servers.bookie.auth_keys import bookie_authentication
 from quire.servers.bookie.config import BOOKIE, BookieProcessKeys, BookieServerConfig
-from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.host_name import interface_address
+from quire.servers.bookie.located import located, zookeeper_config
 from quire.servers.bookie.other_holders import holders_of
 from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.tls_keys import BookieTlsKeys
@@ -51,15 +49,13 @@ from quire.servers.process import closing, cut_after_faults, end_when, ending_at
 from quire.servers.zookeeper.wait import open_when_there
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
+from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from quire.world.damage import DamagedError
 from quire.world.doors import World
 from quire.world.unwrap import leaves
 
 log = get_logger(__name__)
-
-_CONNECT_TIMEOUT_S = 30.0
-"""Deadline of one attempt; `open_when_there` makes further ones."""
 
 
 class BookieStartError(CliError):
@@ -89,49 +85,6 @@ class Ready:
         )
 
 
-# --- from a configuration to a server
-
-
-def zookeeper_config(config: BookieServerConfig) -> tuple[ZooKeeperConfig, str]:
-    """Return the address of the metadata store, and the ledgers' root in it. Raises ConfigError."""
-    config.metadata.check_scheme()
-    try:
-        made = replace(config.metadata.zookeeper_of_server, connect_timeout_s=_CONNECT_TIMEOUT_S)
-        return made, config.metadata.connect_string.ledgers_root
-    except InvalidConnectStringError as error:
-        raise ConfigError(f"metadataServiceUri: {error}") from error
-
-
-def located(config: BookieServerConfig, ledgers_root: str) -> BookieServerConfig:
-    """Complete the configuration with the values of this machine: host, port, folders. Raises ConfigError."""
-    wanted = config.bookie
-    host = config.address.advertised_address or own_host(config.process)
-    folders = (*wanted.journal_directories, *wanted.ledger_directories, *wanted.index_directories)
-    # A cookie contains folders as configured, and relative paths unresolved.
-    root = "" if all(map(os.path.isabs, folders)) else os.getcwd()
-    ledgers, indexes = _absolute(wanted.ledger_directories), _absolute(wanted.index_directories)
-    bookie = replace(
-        wanted,
-        host=host,
-        port=wanted.port or free_port(),
-        journal_directories=_absolute(wanted.journal_directories),
-        ledger_directories=ledgers,
-        index_directories=() if indexes == ledgers else indexes,
-        ledgers_root=ledgers_root,
-        root=root,
-    )
-    made = replace(config, bookie=bookie, address=replace(config.address, advertised_address=host))
-    try:
-        check_bookie_id(made.id)
-    except InvalidPathError as error:
-        raise ConfigError(f"bookieId: {error}") from error
-    return made
-
-
-def _absolute(folders: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(os.path.abspath, folders))
-
-
 def check_user(config: BookieProcessKeys) -> None:
     """Raise ConfigError if this user may not start a bookie."""
     user = getpass.getuser()
@@ -156,9 +109,11 @@ async def serve(
     ready: Callable[[Ready], None],
     stop: trio.Event,
     beside: Callable[[trio.Event], Awaitable[None]] | None = None,
+    register_beside: Callable[[Metrics], None] | None = None,
     conf: Path | None = None,
 ) -> None:
-    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves. `conf`: its file.
+    """Serve one located bookie, until `stop` is set, and run `beside(stop)` while it serves, whose metrics
+    `register_beside` adds to its own. `conf`: its file.
 
     Raises BookieError, MetadataError, OSError, PortError, RegistrationError, in groups."""
     try:
@@ -194,7 +149,7 @@ async def serve(
 
             certified = None if offered is None else offered.side
             http = await serve_web_ports(
-                world, bookie, metadata, config, counts, certified, jobs, nursery=nursery, stop=stop
+                world, bookie, metadata, config, counts, certified, jobs, register_beside, nursery=nursery, stop=stop
             )
         if http is not None:
             endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
@@ -275,28 +230,42 @@ def run_bookie(conf: Path | None, log_level: str) -> int:
         print(found.line(os.getpid()), flush=True)
 
     async def main(stop: trio.Event) -> None:
-        beside = None if auto_recovery is None else partial(auto_recovery, world)
+        beside = None if auto_recovery is None else partial(auto_recovery.run, world)
+        register = None if auto_recovery is None else auto_recovery.register
         store = await open_when_there(world, store_config, stop)
         if store is None:
             return
         async with cut_after_faults(world.faults), closing(store):
-            await serve(world, config, store, ready=announce, stop=stop, beside=beside, conf=conf)
+            await serve(
+                world, config, store, ready=announce, stop=stop, beside=beside, register_beside=register, conf=conf
+            )
 
     named = "" if conf is None else f"`quire doctor --conf {conf}` lists all damage; "
     remedy = f"{named}{rebuild_command(config.id)} rebuilds this bookie from the others (docs/operating.md)"
     return run_server("bookie", main, exit_code, remedy=remedy)
 
 
-def _auto_recovery(
-    conf: Path | None, config: BookieServerConfig
-) -> Callable[[World, trio.Event], Awaitable[None]] | None:
-    """Return `run(world, stop)`, which runs beside the bookie, if configured. Raises ConfigError."""
+class BesideBookie(NamedTuple):
+    """Server in a bookie's process."""
+
+    run: Callable[[World, trio.Event], Awaitable[None]]
+    register: Callable[[Metrics], None]
+    """Adds its metrics to the bookie's."""
+
+
+def _auto_recovery(conf: Path | None, config: BookieServerConfig) -> BesideBookie | None:
+    """Return what runs beside the bookie, if configured. Raises ConfigError."""
     if not config.process.auto_recovery:
         return None
     # Imported here, because other bookies do not need it.
+    from autorecovery.service import RecoveryStats
     from quire.servers.autorecovery.process import beside_bookie
+    from quire.servers.autorecovery.recovery_metrics import register_recovery
 
-    return beside_bookie(conf, config.id)
+    stats = RecoveryStats()
+    return BesideBookie(
+        beside_bookie(conf, config.id, stats), partial(register_recovery, stats=stats, scope="replication_")
+    )
 
 
 def exit_code(error: BaseException) -> int | None:

@@ -2,13 +2,13 @@
 
     GET /heartbeat, /metrics
     GET, PUT /api/v1/config/server_config
-    GET /api/v1/ledger/list, /api/v1/ledger/metadata?ledger_id=     DELETE /api/v1/ledger/delete?ledger_id=
     GET /api/v1/bookie/list_bookies?type=rw|ro, last_log_mark, list_disk_file?file_type=, state, state/readonly, sanity,
         is_ready, info
-    PUT /api/v1/bookie/state/readonly {"readOnly": true}
+    PUT /api/v1/bookie/state/readonly {"readOnly": true}, expand_storage
+    ledgers_web.py: /api/v1/ledger/list, metadata, delete
     gc_web.py: /api/v1/bookie/gc, gc_details, gc/suspend_compaction, gc/resume_compaction, entry_location_compact
     cluster_web.py: /api/v1/bookie/cluster_info, list_bookie_info, /api/v1/ledger/read
-    quire/servers/autorecovery/web.py: /api/v1/autorecovery/...
+    quire/servers/autorecovery/web.py, removal_web.py: /api/v1/autorecovery/...
 
 JSON is spaced as the original spaces it; a wrong method is a 404 with a text. Import it when the bookie's own port is
 up: it brings Starlette and hypercorn.
@@ -18,8 +18,7 @@ Source: BookKeeper's HttpRouter and its services; answers of the running origina
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from typing import Any, Final
+from typing import Any
 
 import trio
 from starlette.applications import Starlette
@@ -29,36 +28,44 @@ from starlette.routing import Route
 
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from bookie.bookie import Bookie
+from bookie.errors import BookieError
 from bookie.sanity import check_sanity
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
-from quire.metadata.ledger_ids import SequenceLedgerIds
-from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
-from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
+from quire.servers.autorecovery.removal_web import RemovalResources
 from quire.servers.autorecovery.web import AutorecoveryResources
 from quire.servers.bookie.cluster_web import ClusterResources
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.gc_web import GcResources
+from quire.servers.bookie.ledgers_web import LedgerResources
 from quire.servers.bookie.peer_jobs import PeerJobs
 from quire.servers.bookie.peer_jobs_web import peer_jobs_routes
+from quire.servers.bookie.storage_expansion import expand_storage
 from quire.service.config import render_value
+from quire.service.errors import ConfigError
 from quire.service.http import make_original_app
 from quire.service.jackson import as_json
+from quire.service.log import get_logger
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
 
-LEDGERS_PER_PAGE: Final = 100
-_SECRETS: Final = frozenset(("quireZooKeeperAuth",))
+log = get_logger(__name__)
 
 
 class BookieResources:
     """The answers, one method per resource."""
 
     def __init__(
-        self, bookie: Bookie, metadata: MetadataStore, config: BookieServerConfig, nursery: trio.Nursery
+        self,
+        bookie: Bookie,
+        metadata: MetadataStore,
+        config: BookieServerConfig,
+        nursery: trio.Nursery,
+        jobs: PeerJobs,
     ) -> None:
         """`nursery`: for work that goes on after its answer."""
+        self._conf = jobs.conf
         self._bookie = bookie
         self._metadata = metadata
         self._config = config
@@ -70,13 +77,17 @@ class BookieResources:
             metadata, root=root, rng=bookie.world.rng, wall_ms=bookie.world.clock.wall_ms, owner=config.id
         )
         self._recovery = AutorecoveryResources(metadata, marks, root)
+        self._ledgers = LedgerResources(bookie.world, metadata, root)
+        self._removal = RemovalResources(metadata, marks, root, bookie.world.rng, jobs.open_repair, nursery)
+        self._expansion = trio.CapacityLimiter(1)
 
     # --- the server
 
     async def config(self, request: Request) -> Response:
         found = {}
+        keys = BOOKIE.keys()
         for name, value in BOOKIE.values_of(self._config).items():
-            found[name] = "***" if name in _SECRETS and value else render_value(value)
+            found[name] = "***" if keys[name].secret and value else render_value(value)
         return as_json(found)
 
     async def set_config(self, request: Request) -> Response:
@@ -126,9 +137,11 @@ class BookieResources:
         if not isinstance(wanted, bool):
             return PlainTextResponse('Bad request. Should be {"readOnly": true|false}', status_code=400)
         if not wanted and self._config.bookie.force_read_only:
-            return PlainTextResponse("forceReadOnlyBookie holds the bookie read-only", status_code=409)
+            text = "Bookie is in forceReadOnly mode, cannot transit to writable mode"
+            return PlainTextResponse(text, status_code=400)
         if wanted and not self._config.bookie.read_only_mode_enabled:
-            return PlainTextResponse("readOnlyModeEnabled=false keeps the bookie writable", status_code=400)
+            text = "Bookie is disabled ReadOnly mode, cannot transit to readOnly mode"
+            return PlainTextResponse(text, status_code=400)
         self._bookie.set_read_only(wanted)
         if not await self._bookie.mode.kept():
             reason = "The mode has changed, but cannot be stored for a restart: see the log of the bookie"
@@ -141,6 +154,17 @@ class BookieResources:
         return as_json({"passed": passed, "readOnly": self._bookie.read_only})
 
     # --- its disk
+
+    async def expand_storage(self, request: Request) -> Response:
+        """Add the new folders of the configuration's file, for the next start."""
+        try:
+            async with self._expansion:
+                await expand_storage(self._bookie.world, self._metadata, self._config, self._conf)
+        except (BookieError, ConfigError, OSError) as error:
+            log.warning("storage not expanded", reason=str(error))
+            text = f"Exception while updating cookie for storage expansion: {error}"
+            return PlainTextResponse(text, status_code=500)
+        return PlainTextResponse("Success expand storage")
 
     async def info(self, request: Request) -> Response:
         total, free = await self._bookie.world.offload.run(self._bookie.disk_space, name="disk space")
@@ -189,50 +213,32 @@ class BookieResources:
             found[name] = endpoint.host if endpoint is not None else None
         return as_json(found)
 
-    async def _manager(self) -> LedgerManager:
-        root = self._config.bookie.ledgers_root
-        layout = await read_layout(self._metadata, root)
-        ids = SequenceLedgerIds(self._metadata, root)
-        return LedgerManager(self._metadata, ids=ids, rng=self._bookie.world.rng, root=root, layout=layout)
-
-    async def list_ledgers(self, request: Request) -> Response:
-        page = _number(request, "page")
-        ids = [ledger_id async for ledger_id in (await self._manager()).ledger_ids()]
-        if page is not None:
-            ids = ids[max(page - 1, 0) * LEDGERS_PER_PAGE :][:LEDGERS_PER_PAGE]
-        return as_json({str(ledger_id): None for ledger_id in ids})
-
-    async def ledger_metadata(self, request: Request) -> Response:
-        ledger_id = _number(request, "ledger_id")
-        if ledger_id is None or ledger_id < 0:
-            return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
-        found = await (await self._manager()).read(ledger_id)
-        if found is None:
-            return PlainTextResponse("Internal Server Error", status_code=500)
-        return as_json({str(ledger_id): _described(ledger_id, found.value)})
-
-    async def delete_ledger(self, request: Request) -> Response:
-        ledger_id = _number(request, "ledger_id")
-        if ledger_id is None or ledger_id < 0:
-            return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
-        await (await self._manager()).delete(ledger_id)
-        return as_json(f"Deleted ledger: {ledger_id}")
-
     def routes(self) -> list[Route]:
         return [
-            _route("/api/v1/config/server_config", GET=self.config, PUT=self.set_config),
-            _route("/api/v1/ledger/list", GET=self.list_ledgers),
-            _route("/api/v1/ledger/metadata", GET=self.ledger_metadata),
-            _route("/api/v1/ledger/delete", DELETE=self.delete_ledger),
+            _route(
+                "/api/v1/config/server_config",
+                GET=self.config,
+                PUT=self.set_config,
+            ),
             _route("/api/v1/bookie/list_bookies", GET=self.list_bookies),
             _route("/api/v1/bookie/last_log_mark", GET=self.last_log_mark),
             _route("/api/v1/bookie/list_disk_file", GET=self.files),
+            _route("/api/v1/bookie/expand_storage", PUT=self.expand_storage),
+            *self._ledgers.routes(),
             *self._gc.routes(),
             *self._cluster.routes(),
             *self._recovery.routes(),
+            *self._removal.routes(),
             _route("/api/v1/bookie/state", GET=self.state),
-            _route("/api/v1/bookie/state/readonly", GET=self.read_only, PUT=self.set_read_only),
-            _route("/api/v1/bookie/sanity", GET=self.sanity),
+            _route(
+                "/api/v1/bookie/state/readonly",
+                GET=self.read_only,
+                PUT=self.set_read_only,
+            ),
+            _route(
+                "/api/v1/bookie/sanity",
+                GET=self.sanity,
+            ),
             _route("/api/v1/bookie/is_ready", GET=self.is_ready),
             _route("/api/v1/bookie/info", GET=self.info),
         ]
@@ -254,37 +260,6 @@ def _text_of(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _number(request: Request, name: str) -> int | None:
-    try:
-        return int(request.query_params.get(name, ""))
-    except ValueError:
-        return None
-
-
-def _described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:
-    """It, under the original's names."""
-    return {
-        "ledgerId": ledger_id,
-        "metadataFormatVersion": metadata.format_version,
-        "ensembleSize": metadata.ensemble_size,
-        "writeQuorumSize": metadata.write_quorum,
-        "ackQuorumSize": metadata.ack_quorum,
-        "state": metadata.state.name,
-        "length": metadata.length,
-        "lastEntryId": metadata.last_entry_id,
-        "ctime": metadata.ctime_ms,
-        "digestType": metadata.digest_type.name,
-        "password": b64encode(metadata.password).decode(),
-        "customMetadata": {name: b64encode(value).decode() for name, value in metadata.custom_metadata},
-        "closed": metadata.state is LedgerState.CLOSED,
-        "allEnsembles": {
-            str(fragment.first_entry_id): [{"id": bookie_id} for bookie_id in fragment.bookies]
-            for fragment in metadata.fragments
-        },
-        "ctoken": 0,
-    }
-
-
 def web_app(
     bookie: Bookie,
     metadata: MetadataStore,
@@ -295,7 +270,7 @@ def web_app(
 ) -> Starlette:
     """Return the site of a bookie. `nursery`: for collections of garbage that are asked for. `metrics`: None: they are
     switched off."""
-    routes = [*BookieResources(bookie, metadata, config, nursery).routes(), *peer_jobs_routes(bookie, jobs)]
+    routes = [*BookieResources(bookie, metadata, config, nursery, jobs).routes(), *peer_jobs_routes(bookie, jobs)]
     return make_original_app(metrics, routes, not_found=_not_found)
 
 

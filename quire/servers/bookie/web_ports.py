@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -32,12 +33,14 @@ async def serve_web_ports(
     counts: ConnectionCounts,
     certified: Certified | None,
     jobs: PeerJobs,
+    register_beside: Callable[[Metrics], None] | None = None,
     *,
     nursery: trio.Nursery,
     stop: trio.Event,
 ) -> tuple[str, int] | None:
     """Start what is configured, in `nursery`; return host and port of the HTTP server, None if there is none.
 
+    `register_beside` adds the metrics of another server in the process.
     `certified`: TLS of the bookie's own port. ConfigError: the files of TLS cannot be used; PortError.
     """
     side = await config.http.side(world) if config.http.enabled else None
@@ -46,6 +49,8 @@ async def serve_web_ports(
         metrics = bookie_metrics(bookie, counts, config, jobs)
         register_machine(metrics, {"bookiePort": certified, "httpServerPort": side})
         watch_loop(metrics)
+        if register_beside is not None:
+            register_beside(metrics)
         if config.metrics.sanity:
             watch = SanityWatch(bookie)
             metrics.gauge(

@@ -19,6 +19,7 @@ from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
 from broker.metrics import register
 from broker.ownership import http_client
+from broker.ownership.metrics import register_bundles
 from broker.ownership.ownership import Ownership
 from broker.ownership.values import LocalBroker
 from broker.server import Broker
@@ -67,6 +68,7 @@ def web_app(
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
     register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
+    register_bundles(metrics, config.broker.cluster_name, me.id, lambda: ownership.reporter.loads, ownership.balancer)
 
     def bookies_seen() -> int | None:
         seen = ledgers.cluster

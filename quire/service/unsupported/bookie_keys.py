@@ -54,7 +54,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "clientSend* clientReceive* clientWriteBuffer* tcpKeep* clientConnectBookieUnavailableLogThrottling "
     "pcbcTimeoutTimer* timeout* enforceMinNumFaultDomainsForWrite networkTopologyStabilizePeriodSeconds "
     "useHostnameResolveLocalNodePlacementPolicy bookieAddressResolverEnabled enableBookieAddressTracking "
-    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass getBookieInfoTimeoutSecs",
+    "ensemblePlacementPolicyOrderSlowBookies registrationClientClass",
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
@@ -64,8 +64,6 @@ _AT_REST: Final[Mapping[str, str]] = {
     "RocksDB's own log has the level info": "dbStorage_rocksDB_logLevel",
     "a peer that takes no answers is not read": "readWorkerThreadsThrottlingEnabled",
     "auto recovery uses the digest in the metadata": "enableDigestTypeAutodetection",
-    "racks are read from Pulsar's /bookies": "reppDnsResolverClass networkTopologyScriptFileName "
-    "networkTopologyScriptNumberArgs",
     "copies are placed without regard to the place of auto recovery": "ignoreLocalNodeInPlacementPolicy",
     "auto recovery's client has fixed timeouts, and its own health check of bookies": "addEntryTimeoutSec "
     "readEntryTimeoutSec readTimeout clientConnectTimeoutMillis enableHealthCheck bookieHealthCheck* "
@@ -76,9 +74,6 @@ _AT_REST: Final[Mapping[str, str]] = {
 _RECOVERY: Final = frozenset(
     [
         "enableDigestTypeAutodetection",
-        "reppDnsResolverClass",
-        "networkTopologyScriptFileName",
-        "networkTopologyScriptNumberArgs",
         "ignoreLocalNodeInPlacementPolicy",
         "addEntryTimeoutSec",
         "readEntryTimeoutSec",
@@ -131,10 +126,13 @@ OBEYED_BY_RECOVERY: Final = (
     "minNumRacksPerWriteQuorum enforceMinNumRacksPerWriteQuorum desiredNumZonesPerWriteQuorum "
     "minNumZonesPerWriteQuorum enforceStrictZoneawarePlacement diskWeightBasedPlacementEnabled "
     "bookieMaxMultipleForWeightBasedPlacement getBookieInfoIntervalSeconds getBookieInfoRetryIntervalSeconds "
+    "getBookieInfoTimeoutSecs networkTopologyScriptFileName networkTopologyScriptNumberArgs "
     "digestType passwd "
     "clientAuthProviderFactoryClass quireClientPasswordFile"
 )
-"""Keys that `quire autorecovery` has fields for."""
+"""Keys that `quire autorecovery` has fields for, and no broker."""
+_OF_BOTH: Final = "reppDnsResolverClass"
+"""As these; a key of brokers too."""
 
 BOOKIE_ALIASES: Final[Mapping[str, str]] = {
     "journalDirectory": "journalDirectories",
@@ -159,7 +157,7 @@ _OF_RECOVERY: Final = Rule(
 )
 
 BOOKIE: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys((*OBEYED_BY_RECOVERY.split(), *RECOVERY_ALIASES), _OF_RECOVERY),
+    **dict.fromkeys((*OBEYED_BY_RECOVERY.split(), _OF_BOTH, *RECOVERY_ALIASES), _OF_RECOVERY),
     **{
         name: _OF_RECOVERY if name in _RECOVERY and rule.fate is not Fate.HARMLESS else rule
         for name, rule in _ALL.items()

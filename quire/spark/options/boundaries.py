@@ -3,24 +3,34 @@
 earliest | latest
 {"persistent://public/default/x-partition-0": "12:40", "y": -2}     the next entry; -2 earliest, -1 latest
 {"x": {"0": -2, "1": "12:40:3"}}                                    Kafka's form
+{"x": {"0": 1700000000000}, "y": 1700000000000}                     by time: ms since 1970
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from quire.spark.offsets import EARLIEST, EARLIEST_MARK, LATEST, LATEST_MARK, Boundary, Place
 from quire.spark.options.table import Use
 from quire.spark.options.values import Given
 from quire.spark.topics import PARTITION_MARK, full_name
 
+STRATEGY = "startingOffsetsByTimestampStrategy"
+TIME_MAX_MS = (1 << 63) - 1
+
 
 def boundaries(given: Given, use: Use) -> tuple[Boundary, Boundary]:
     """Return where a read begins without a checkpoint, and where a batch read ends. Raises OptionError."""
-    starting = _boundary(given, "startingOffsets", "startingTimestamp", "latest" if use == "stream" else "earliest")
-    ending = _boundary(given, "endingOffsets", "endingTimestamp", "latest")
+    starting = _boundary(given, "starting", "latest" if use == "stream" else "earliest")
+    ending = _boundary(given, "ending", "latest")
+    strategy = given.choice(STRATEGY, "latest", ("latest", "error"))
+    if STRATEGY in given:
+        if starting.kind not in ("timestamp", "timestamps"):
+            raise given.refuse(STRATEGY, "it is for startingOffsetsByTimestamp or startingTimestamp: give one of them")
+        starting = replace(starting, must_exist=strategy == "error")
     if use == "batch":
         if starting.kind == "latest" or _all_are(starting, LATEST_MARK):
             raise given.refuse("startingOffsets", "a batch read from the latest entry has no rows: give where to begin")
@@ -38,11 +48,15 @@ def _all_are(boundary: Boundary, mark: int) -> bool:
     return bool(boundary.places) and all(place == mark for _, place in boundary.places)
 
 
-def _boundary(given: Given, name: str, time_name: str, default: str) -> Boundary:
+def _boundary(given: Given, what: str, default: str) -> Boundary:
+    name, time_name, times_name = f"{what}Offsets", f"{what}Timestamp", f"{what}OffsetsByTimestamp"
+    named = [each for each in (name, time_name, times_name) if each in given]
+    if len(named) > 1:
+        raise given.refuse(named[0], f"{named[1]} is given too: leave one of them out")
     if time_name in given:
-        if name in given:
-            raise given.refuse(name, f"{time_name} is given too: leave one of them out")
         return Boundary(kind="timestamp", timestamp_ms=_timestamp(given, time_name))
+    if times_name in given:
+        return Boundary(kind="timestamps", places=_times(given, times_name))
     text = given.text(name, default)
     if text.lower() == "earliest":
         return EARLIEST
@@ -62,8 +76,27 @@ def _boundary(given: Given, name: str, time_name: str, default: str) -> Boundary
 
 def _timestamp(given: Given, name: str) -> int:
     if given.text(name).startswith("{"):
-        raise given.refuse(name, "one time is for all partitions: give ms since 1970")
+        raise given.refuse(
+            name, f"one time is for all partitions: give ms since 1970, or {name[:-9]}OffsetsByTimestamp"
+        )
     return given.integer(name, 0, 0)
+
+
+def _times(given: Given, name: str) -> tuple[tuple[str, int], ...]:
+    """Return the time of each partition, or of each topic."""
+    form = 'give JSON with ms since 1970: {"topic": {"0": 1700000000000}} or {"topic": 1700000000000}'
+    try:
+        data = json.loads(given.text(name), object_pairs_hook=_pairs)
+        if not isinstance(data, dict) or not data:
+            raise ValueError("it is no object with topics")
+        found: dict[str, int] = {}
+        for each, value in _flat(data):
+            if type(value) is not int or not 0 <= value <= TIME_MAX_MS:
+                raise ValueError(f"{each} has {value!r}")
+            found[each] = value
+    except ValueError as error:
+        raise given.refuse(name, f"{form} ({error})") from None
+    return tuple(sorted(found.items()))
 
 
 def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -73,19 +106,24 @@ def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _places(data: Mapping[str, object]) -> tuple[tuple[str, Place | int], ...]:
-    """ValueError."""
-    found: dict[str, Place | int] = {}
+def _flat(data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield full names, of topics and partitions, with their values. Raises ValueError."""
+    seen: set[str] = set()
     for key, value in data.items():
         topic = full_name(key)
         pairs = [(topic, value)]
         if isinstance(value, dict):
             pairs = [(_partition_of(topic, number), inner) for number, inner in value.items()]
         for name, given in pairs:
-            if name in found:
+            if name in seen:
                 raise ValueError(f"{name} is named twice")
-            found[name] = _place(name, given)
-    return tuple(sorted(found.items()))
+            seen.add(name)
+            yield name, given
+
+
+def _places(data: Mapping[str, object]) -> tuple[tuple[str, Place | int], ...]:
+    """ValueError."""
+    return tuple(sorted((name, _place(name, given)) for name, given in _flat(data)))
 
 
 def _partition_of(topic: str, number: str) -> str:

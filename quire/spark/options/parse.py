@@ -10,11 +10,22 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
 
 from quire.spark.errors import OptionError
 from quire.spark.limits import Limits
 from quire.spark.offsets import EARLIEST, LATEST, Boundary
 from quire.spark.options.boundaries import boundaries
+from quire.spark.options.reading import (
+    ONLY_DECODED,
+    TRIGGER_DELAY_MS,
+    CredentialOptions,
+    DecodeOptions,
+    authentication,
+    decode_options,
+    prefixed_subscription,
+    trigger_delay_ms,
+)
 from quire.spark.options.table import FOREIGN, OF_SPARK, OPTIONS, Use
 from quire.spark.options.values import Given
 from quire.spark.topics import TopicsPattern, full_name
@@ -37,16 +48,30 @@ COLUMN_NAMES = (
 )
 """Columns of the source, in order."""
 
+ReadVia = Literal["auto", "broker", "bookies"]
+READ_VIAS: tuple[str, ...] = get_args(ReadVia)
+
+_OPTIONS = {option.name: option for option in OPTIONS}
+OF_SCHEMA = frozenset(
+    name
+    for name in _OPTIONS
+    if name.startswith(("tls", "auth", "topic"))
+    or name
+    in ("service.url", "admin.url", "operationTimeoutMs", "columns", "includeHeaders", "decode", "schemaVersion")
+    or name in ("onDecodeError", "deadLetterTopic")
+)
+"""Options that the schema of a read depends on."""
 TLS_SCHEME = "pulsar+ssl://"
 SERVICE_PORT, SERVICE_PORT_TLS = 6650, 6651
 ADMIN_PORT, ADMIN_PORT_TLS = 8080, 8443
+ENCODINGS = ("none", "avro", "json", "primitive")
+NAME_LENGTH_MAX = 200
 COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
 APPLICATION_LENGTH_MAX = 200
 VERSION_MAX = (1 << 28) - 1
 """Largest batch number in a sequence id; see quire.spark.sink.sequences."""
 HASHING_SCHEMES = ("JavaStringHash", "Murmur3_32Hash", "BoostHash")
 
-_OPTIONS = {option.name: option for option in OPTIONS}
 _NAMES = {name.lower(): option.name for option in OPTIONS for name in (option.name, *option.aliases)}
 _HOST = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[^\s:/,\[\]@?#]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
 
@@ -59,10 +84,7 @@ class Options:
     service_url: str = "pulsar://127.0.0.1:6650"
     admin_url: str = "http://127.0.0.1:8080"
     tls: TlsOptions = field(default_factory=TlsOptions)
-    token_file: str = ""
-    """Path of a file with a token; "": none."""
-    password_file: str = ""
-    """Path of a file with `user:password`; "": none."""
+    authentication: CredentialOptions = field(default_factory=CredentialOptions)
     topics: tuple[str, ...] = ()
     """Full names, each once, as given; () with a pattern, and for a sink."""
     topics_pattern: TopicsPattern | None = None
@@ -72,19 +94,30 @@ class Options:
     """Maximum messages of one trigger."""
     bytes_max: int | None = None
     """Maximum bytes of one trigger."""
+    messages_min: int | None = None
+    """Minimum messages of one trigger ..."""
+    trigger_delay_ms: int = TRIGGER_DELAY_MS
+    """... and how long it is waited for."""
     min_partitions: int | None = None
+    task_entries_max: int | None = None
+    """Maximum entries of one task."""
     fail_on_data_loss: bool = True
     subscription: str = ""
     """Name of the subscription that retains the data; "": there is none."""
     columns: tuple[str, ...] = COLUMN_NAMES
+    decoding: DecodeOptions = field(default_factory=DecodeOptions)
     poll_timeout_ms: int = 120_000
     operation_timeout_ms: int = 60_000
     chunked_message_hold: int = 1000
     """Entries that the subscription stays behind."""
     topics_refresh_ms: int = 10_000
+    read_via: ReadVia = "auto"
+    """Source of entries: bookies for closed ledgers and else the broker, or one of both."""
     topic: str = ""
     """Topic of all rows of a sink (full name); "": the column has it."""
     batching: bool = True
+    encode: str = "none"
+    record_name: str = "Record"
     compression: str = "none"
     hashing_scheme: str = "JavaStringHash"
     exactly_once: bool = False
@@ -98,12 +131,30 @@ class Options:
 
     @property
     def limits(self) -> Limits:
-        return Limits(messages_max=self.messages_max, bytes_max=self.bytes_max)
+        return Limits(messages_max=self.messages_max, bytes_max=self.bytes_max, messages_min=self.messages_min)
 
     @property
     def is_held(self) -> bool:
         """Return whether a subscription retains the data."""
         return bool(self.subscription)
+
+    @classmethod
+    def for_schema(cls, mapping: Mapping[str, str]) -> Options:
+        """Parse what the schema of a read depends on, before it is known whether it is a batch read or a stream.
+
+        Args:
+            mapping: options by name, as Spark has them; others are not looked at here.
+
+        Returns:
+            The options of the columns; with `decode=schema` those of topics and brokers too.
+
+        Raises:
+            OptionError: one of these is missing, invalid, or contradicts another.
+        """
+        known = {_NAMES.get(key.lower(), ""): str(value) for key, value in mapping.items()}
+        if known.get("decode", "none").lower() != "schema":
+            return cls(use="batch", columns=_columns(Given(known)))
+        return cls.parse({key: value for key, value in known.items() if key in OF_SCHEMA}, use="batch")
 
     @classmethod
     def parse(cls, mapping: Mapping[str, str], *, use: Use) -> Options:
@@ -122,9 +173,7 @@ class Options:
         given = Given(_known(mapping, use))
         service_url, first_host = _service_url(given)
         timeout_ms, trace = given.integer("operationTimeoutMs", 60_000, 1), given.text("trace")
-        token_file, password_file = given.text("authTokenFile"), given.text("authPasswordFile")
-        if token_file and password_file:
-            raise given.refuse("authPasswordFile", "give either it or authTokenFile")
+        credentials = authentication(given)
         if use == "write":
             exactly_once, application = _exactly_once(given)
             return cls(
@@ -132,11 +181,12 @@ class Options:
                 service_url=service_url,
                 admin_url=_admin_url(given, first_host, tls=service_url.startswith(TLS_SCHEME)),
                 tls=_tls(given),
-                token_file=token_file,
-                password_file=password_file,
+                authentication=credentials,
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
+                encode=given.choice("encode", "none", ENCODINGS),
+                record_name=_record_name(given),
                 compression=given.choice("compression", "none", COMPRESSIONS),
                 hashing_scheme=given.choice("hashingScheme", "JavaStringHash", HASHING_SCHEMES),
                 exactly_once=exactly_once,
@@ -152,22 +202,26 @@ class Options:
             service_url=service_url,
             admin_url=_admin_url(given, first_host, tls=service_url.startswith(TLS_SCHEME)),
             tls=_tls(given),
-            token_file=token_file,
-            password_file=password_file,
+            authentication=credentials,
             topics=topics,
             topics_pattern=pattern,
             starting=starting,
             ending=ending,
             messages_max=given.optional_integer("maxMessagesPerTrigger", 1),
             bytes_max=given.size("maxBytesPerTrigger"),
+            messages_min=given.optional_integer("minMessagesPerTrigger", 1),
+            trigger_delay_ms=trigger_delay_ms(given),
+            task_entries_max=given.optional_integer("maxEntriesPerTask", 1),
             min_partitions=given.optional_integer("minPartitions", 1),
             fail_on_data_loss=given.boolean("failOnDataLoss", True),
-            subscription=_subscription(given, use),
+            subscription=_subscription(given, use, topics, pattern),
             columns=_columns(given),
+            decoding=decode_options(given, topics, pattern),
             poll_timeout_ms=given.integer("pollTimeoutMs", 120_000, 1),
             operation_timeout_ms=timeout_ms,
             chunked_message_hold=given.integer("chunkedMessageHold", 1000, 1),
             topics_refresh_ms=given.integer("topicsRefreshMs", 10_000, 0),
+            read_via=cast("ReadVia", given.choice("readVia", "auto", READ_VIAS)),
             trace=trace,
         )
 
@@ -181,14 +235,23 @@ def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
         if name is None:
             if key.lower() in OF_SPARK:
                 continue
-            shown = None if "auth" in key.lower() else str(value)  # it may be a credential
-            raise OptionError(key, shown, _unknown(key.lower()))
+            raise OptionError(key, _shown(key, value), _unknown(key.lower()))
         if name in found:
-            raise OptionError(name, str(value), f"it is given twice, as {spelt[name]!r} and {key!r}: remove one")
+            raise OptionError(
+                name, _shown(name, value), f"it is given twice, as {spelt[name]!r} and {key!r}: remove one"
+            )
         if use not in _OPTIONS[name].uses:
-            raise OptionError(name, str(value), _misplaced(name, use))
+            raise OptionError(name, _shown(name, value), _misplaced(name, use))
         found[name], spelt[name] = str(value), key
     return found
+
+
+_SECRET = re.compile(r"auth|token|secret|passw|credential|jaas|sasl", re.IGNORECASE)
+
+
+def _shown(key: str, value: object) -> str | None:
+    """Return the value of an option for an error; None if it may be a credential."""
+    return None if _SECRET.search(key) else str(value)
 
 
 def _unknown(key: str) -> str:
@@ -258,6 +321,10 @@ def _tls(given: Given) -> TlsOptions:
 # Topics
 
 
+IN_A_CATALOG = (
+    ". For a table of the catalog give the options in the query, because Spark passes those of CREATE TABLE to no"
+    " read: SELECT ... FROM t WITH (topic='x'), or spark.read.options(...).table('t')"
+)
 _ONE_OF = ("topic", "topics", "topicsPattern")
 
 
@@ -265,7 +332,9 @@ def _topics(given: Given) -> tuple[tuple[str, ...], TopicsPattern | None]:
     named = [name for name in _ONE_OF if name in given]
     if len(named) != 1:
         what = "none is given" if not named else f"{' and '.join(named)} are given"
-        raise OptionError(named[0] if named else "topic", None, f"give exactly one of {', '.join(_ONE_OF)}; {what}")
+        more = "" if named else IN_A_CATALOG
+        remedy = f"give exactly one of {', '.join(_ONE_OF)}; {what}{more}"
+        raise OptionError(named[0] if named else "topic", None, remedy)
     name = named[0]
     try:
         if name == "topicsPattern":
@@ -280,19 +349,27 @@ def _topics(given: Given) -> tuple[tuple[str, ...], TopicsPattern | None]:
 
 def _columns(given: Given) -> tuple[str, ...]:
     if "columns" not in given:
-        return COLUMN_NAMES
+        with_properties = given.boolean("includeHeaders", True)
+        return COLUMN_NAMES if with_properties else tuple(name for name in COLUMN_NAMES if name != "__properties")
+    if "includeHeaders" in given:
+        raise given.refuse("includeHeaders", "columns is given too: name __properties there, or leave it out")
     names = given.names("columns")
+    decoded = ONLY_DECODED if given.text("decode").lower() == "schema" else ()
+    known = (*COLUMN_NAMES, "__schemaVersion", *decoded)
     for name in names:
-        if name not in COLUMN_NAMES:
-            raise given.refuse("columns", f"there is no column {name!r}; there are {', '.join(COLUMN_NAMES)}")
+        if name in ONLY_DECODED and name not in known:
+            raise given.refuse("columns", f"{name} is for decode=schema: set that, or leave it out")
+        if name not in known:
+            raise given.refuse("columns", f"there is no column {name!r}; there are {', '.join(known)}")
     if len(set(names)) < len(names):
         raise given.refuse("columns", "name each column once")
     return tuple(names)
 
 
-def _subscription(given: Given, use: Use) -> str:
+def _subscription(given: Given, use: Use, topics: tuple[str, ...], pattern: TopicsPattern | None) -> str:
     """Return the name of the subscription that retains the data; "": there is none."""
-    named = "subscription" in given
+    prefixed = prefixed_subscription(given, use, topics, pattern)
+    named = "subscription" in given or bool(prefixed)
     default = "subscription" if named or use == "stream" else "none"
     hold = given.choice("hold", default, ("subscription", "none"))
     if hold == "none":
@@ -307,9 +384,18 @@ def _subscription(given: Given, use: Use) -> str:
             " deleted. Without it (hold=none) only the topic's retention does",
         )
     try:
-        return check_subscription_name(given.text("subscription"))
+        return check_subscription_name(prefixed or given.text("subscription"))
     except InvalidNameError as error:
-        raise given.refuse("subscription", str(error)) from None
+        raise given.refuse("subscriptionPrefix" if prefixed else "subscription", str(error)) from None
+
+
+def _record_name(given: Given) -> str:
+    name = given.text("recordName", "Record")
+    if "recordName" in given and given.choice("encode", "none", ENCODINGS) not in ("avro", "json"):
+        raise given.refuse("recordName", "it is for encode=avro or encode=json: set that, or remove this")
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name, re.ASCII) or len(name) > NAME_LENGTH_MAX:
+        raise given.refuse("recordName", "give a name of letters, digits and _, with dots before its last part")
+    return name
 
 
 def _exactly_once(given: Given) -> tuple[bool, str]:

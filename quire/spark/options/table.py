@@ -97,7 +97,7 @@ OPTIONS: tuple[Option, ...] = (
         ALL,
         "",
         "Path of a file with a token, on the driver and on every executor. It is read for each connection, so a newer "
-        "token takes the place of an older one. The token itself is no option, because plans and logs show options.",
+        "token takes the place of an older one.",
     ),
     Option(
         "authPasswordFile",
@@ -105,6 +105,14 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "Path of a file with `user:password`, as `authTokenFile`.",
     ),
+    Option(
+        "authToken",
+        ALL,
+        "",
+        "A token itself. It is in no plan, log or error, but a program, a notebook or a SQL text that holds it may be "
+        "read by others; a file is better.",
+    ),
+    Option("authPassword", ALL, "", "`user:password` itself, as `authToken`."),
     Option(
         "topic",
         ALL,
@@ -143,11 +151,26 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("endingOffsets", BATCH, "latest", "End of a batch read, exclusive: `latest`, or JSON as above."),
     Option(
+        "startingOffsetsByTimestamp",
+        READ,
+        "",
+        'Begin at a time for each partition, in ms since 1970: `{"x": {"0": 1700000000000, "1": 1700000060000}}`, or '
+        '`{"x": 1700000000000}` for all partitions of `x`. Every partition needs one.',
+    ),
+    Option(
         "endingTimestamp",
         BATCH,
         "",
         "End before the first entry that was published at this time or later, in ms since 1970.",
         ("endingTime",),
+    ),
+    Option("endingOffsetsByTimestamp", BATCH, "", "End at a time for each partition, in the same form."),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        READ,
+        "latest",
+        "Start of a partition that has no entry of the given time or later: `latest` is its end, `error` refuses the "
+        "query, which is Kafka's default.",
     ),
     Option(
         "maxMessagesPerTrigger",
@@ -165,7 +188,28 @@ OPTIONS: tuple[Option, ...] = (
         "Approximate maximum stored bytes per trigger: a number, or one with k, m or g (1024). Both limits apply"
         " if both are given. Not used by a batch read.",
     ),
+    Option(
+        "minMessagesPerTrigger",
+        READ,
+        "",
+        "Approximate minimum messages per trigger: with fewer, a stream waits, at most `maxTriggerDelay`. "
+        "`availableNow` does not wait. Not used by a batch read.",
+        ("minOffsetsPerTrigger",),
+    ),
+    Option(
+        "maxTriggerDelay",
+        READ,
+        "15m",
+        "Maximum time that `minMessagesPerTrigger` holds messages back: a number with ms, s, m or h.",
+    ),
     Option("minPartitions", READ, "", "Minimum number of tasks: large partitions are cut into several."),
+    Option(
+        "maxEntriesPerTask",
+        READ,
+        "",
+        "Maximum entries of one task: larger partitions are cut into several tasks. An entry is a batch of messages, "
+        "or one message.",
+    ),
     Option(
         "failOnDataLoss",
         READ,
@@ -179,7 +223,15 @@ OPTIONS: tuple[Option, ...] = (
         "Name of the durable subscription that keeps unread data of a stream from being deleted. Use one name "
         "for each query, the"
         " same over restarts. It remains after the query stops: delete it when the query is no longer needed.",
-        ("predefinedSubscription",),
+        ("predefinedSubscription", "kafka.group.id"),
+    ),
+    Option(
+        "subscriptionPrefix",
+        READ,
+        "",
+        "Begin of the subscription's name, instead of `subscription`: the rest is a hash of the topics, so that the "
+        "name is the same over restarts. Two queries of the same topics need two prefixes.",
+        ("groupIdPrefix",),
     ),
     Option(
         "hold",
@@ -189,7 +241,45 @@ OPTIONS: tuple[Option, ...] = (
         "`none`.",
     ),
     Option(
-        "columns", READ, "all", "Only these columns, in this order, comma-separated. Columns left out cost nothing."
+        "columns",
+        READ,
+        "all",
+        "Only these columns, in this order, comma-separated. Columns left out cost nothing. `__schemaVersion`, and "
+        "with `decode=schema` `__rawValue` and `__decodeError`, exist only where they are named.",
+    ),
+    Option(
+        "includeHeaders",
+        READ,
+        "true",
+        "`false` leaves out the column `__properties`, which has a message's properties (Kafka's headers).",
+    ),
+    Option(
+        "decode",
+        READ,
+        "none",
+        "`none`: `value` is binary. `schema`: it is decoded by the topic's schema (Avro, JSON, String, primitive, "
+        "pairs), and has its type. See [spark.md](spark.md#values-by-schema).",
+    ),
+    Option(
+        "schemaVersion",
+        READ,
+        "the newest one at load",
+        "With `decode=schema`: version of the schema whose type `value` has. Messages of other versions are converted.",
+    ),
+    Option(
+        "onDecodeError",
+        READ,
+        "fail",
+        "With `decode=schema`, for a message that is no value of its schema: `fail`; `null`: `value` is null and "
+        "`__decodeError` has the reason; `deadLetter`: the message goes to `deadLetterTopic`, and is not in the "
+        "result.",
+    ),
+    Option(
+        "deadLetterTopic",
+        READ,
+        "",
+        "Topic for messages that cannot be decoded, at least once, with key, properties, event time, origin and "
+        "reason. Tasks write to it while they read, so each action on a DataFrame writes again.",
     ),
     Option(
         "pollTimeoutMs",
@@ -212,7 +302,25 @@ OPTIONS: tuple[Option, ...] = (
         "message are found.",
     ),
     Option("topicsRefreshMs", READ, "10000", "Interval between searches for new topics and partitions."),
+    Option(
+        "readVia",
+        READ,
+        "auto",
+        "`auto`: read closed ledgers from their bookies and the open one through its broker; where bookies cannot be "
+        "reached, everything through the broker. `broker`: read everything through the brokers. `bookies`: read the "
+        "open ledger from its bookies too, and fail if they cannot be reached. See "
+        "[spark.md](spark.md#past-the-broker).",
+    ),
     Option("batching", WRITE, "true", "Pack several messages into one entry."),
+    Option(
+        "encode",
+        WRITE,
+        "none",
+        "`none`: `value` is binary or text, and has no schema. `avro`, `json`: it is a struct, which is encoded; its "
+        "type becomes a schema, which is registered with the topic. `primitive`: the same for text, numbers, booleans, "
+        "dates and times.",
+    ),
+    Option("recordName", WRITE, "Record", "With `encode=avro` or `json`: name of the record in the schema."),
     Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
     Option(
         "hashingScheme",
@@ -262,26 +370,15 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("kafka.transactional.id", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
     Foreign("kafka.enable.idempotence", "give exactlyOnce=true"),
     Foreign("pulsar.producer.producerName", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
-    Foreign("kafka.group.id", "give subscription=<name>"),
     Foreign(
         "kafka.*", "there are no Kafka client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),
-    Foreign("groupIdPrefix", "give subscription=<name>, the same over restarts"),
     Foreign("assign", "name partitions as topics: topics=x-partition-0,x-partition-3"),
-    Foreign("startingOffsetsByTimestamp", "give startingTimestamp, for all partitions"),
-    Foreign(
-        "startingOffsetsByTimestampStrategy", "leave it out: a time behind the last entry is the end (as with latest)"
-    ),
-    Foreign("endingOffsetsByTimestamp", "give endingTimestamp, for all partitions"),
-    Foreign("minOffsetsPerTrigger", "use a longer trigger interval"),
-    Foreign("maxTriggerDelay", "use a longer trigger interval"),
-    Foreign("maxRecordsPerPartition", "give minPartitions"),
-    Foreign("includeHeaders", "leave it out: the column __properties is always there, unless columns leaves it out"),
+    Foreign("maxRecordsPerPartition", "give maxEntriesPerTask, which counts entries, or minPartitions"),
     Foreign("fetchOffset.*", "give operationTimeoutMs"),
-    Foreign("subscriptionPrefix", "give subscription=<name>, the same over restarts"),
     Foreign("waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it exists"),
-    Foreign("allowDifferentTopicSchemas", "leave it out: value is binary, whatever the topics' schemas are"),
-    Foreign("pulsar.client.auth*", "write the token to a file, and name it in authTokenFile"),
+    Foreign("allowDifferentTopicSchemas", "leave it out: with decode=none value is binary, whatever the schemas are"),
+    Foreign("pulsar.client.auth*", "give authTokenFile=<path> or authToken=<token>"),
     Foreign(
         "pulsar.*", "there are no Pulsar client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),

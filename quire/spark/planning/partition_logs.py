@@ -68,9 +68,10 @@ class PartitionLogs:
         """Return the place behind the last confirmed entry of each."""
         return Offsets({name: log.end() for name, log in self.logs.items()})
 
-    def places_at(self, timestamp_ms: int) -> dict[str, Place]:
-        """Return the first entry of each published at that time or later, or else the place of the next one."""
-        found = {name: self._admin.message_id_at(name, timestamp_ms) for name in self.logs}
+    def places_at(self, times_ms: Mapping[str, int]) -> dict[str, Place]:
+        """Return, for each partition, the first entry published at its time or later, or else the place of the next
+        one."""
+        found = {name: self._admin.message_id_at(name, time_ms) for name, time_ms in times_ms.items()}
         return {name: Place(at.ledger_id, max(at.entry_id, 0)) for name, at in found.items()}
 
     def _ask(self, names: Sequence[str]) -> tuple[dict[str, PartitionLog], dict[str, tuple[int, int]]]:

@@ -11,7 +11,8 @@ with `plan` or `latest`. So the hold is attached in the first call that gives th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from quire.client.message_id import MessageId
 from quire.spark.admin import Admin
@@ -19,10 +20,11 @@ from quire.spark.cluster import Cluster, sample
 from quire.spark.limits import Limits
 from quire.spark.offsets import Boundary, Offsets, Place
 from quire.spark.options.parse import Options
+from quire.spark.planning.fragments import Fragments
 from quire.spark.planning.hold import Hold
 from quire.spark.planning.logs import LostEntries, PartitionLog
 from quire.spark.planning.partition_logs import PartitionLogs
-from quire.spark.planning.ranges import TopicRange, next_end, resolve, split, topic_range
+from quire.spark.planning.ranges import TopicRange, given_by_partition, next_end, resolve, split, topic_range
 from quire.spark.runtime import credentials_of
 from quire.spark.trace import Trace
 
@@ -35,7 +37,14 @@ START_TRIES = 5
 class Planner:
     """Planner of one query; see the module. Blocking. Errors are SparkSourceError with texts for users."""
 
-    def __init__(self, options: Options, *, admin: Admin | None = None, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        admin: Admin | None = None,
+        trace: Trace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._trace = trace or Trace(options.trace)
         self._admin = admin or Admin(
@@ -46,6 +55,7 @@ class Planner:
         )
         self._cluster = Cluster(options)
         self._known = PartitionLogs(options, self._admin, self._cluster)
+        self._fragments = Fragments(options, self._admin)
         self._hold: Hold | None = None
         self._seen: dict[str, PartitionLog] = {}
         """The logs at a time when no unread entry was missing (or the loss was reported): evidence that a ledger
@@ -58,6 +68,9 @@ class Planner:
         self._reached = Offsets()
         self._per_entry: dict[str, tuple[Place, float]] = {}
         self._warned: set[tuple[str, Place]] = set()
+        self._clock = clock
+        self._waits_since: float | None = None
+        """Time at which fewer messages than the minimum were first seen; None: no trigger waits."""
 
     # Calls of a stream
 
@@ -78,16 +91,37 @@ class Planner:
         self._known.refresh(start)
         self._look_for_loss(start)
         self._secure({name: start.get(name) or log.earliest() for name, log in self._known.logs.items()})
+        counts_messages = limits.messages_max is not None or limits.messages_min is not None
+        per_entry = self._sampled(start) if counts_messages else {}
+        if self._waits(start, limits, per_entry):
+            return start
         end = next_end(
             self._known.logs,
             start,
             messages_max=limits.messages_max,
             bytes_max=limits.bytes_max,
-            per_entry=self._sampled(start) if limits.messages_max is not None else None,
+            per_entry=per_entry,
             target=self._target,
         )
         self._reached = end
         return end
+
+    def _waits(self, start: Offsets, limits: Limits, per_entry: Mapping[str, float]) -> bool:
+        """Return whether there are unread messages, but too few of them for a trigger, and not for too long."""
+        messages = sum(
+            log.count_between(start.get(name) or log.earliest(), log.end()) * per_entry.get(name, 1.0)
+            for name, log in self._known.logs.items()
+        )
+        if self._target is not None or not 0 < messages < (limits.messages_min or 0):
+            self._waits_since = None
+            return False
+        now = self._clock()
+        if self._waits_since is None:
+            self._waits_since = now
+        if (now - self._waits_since) * 1000 < self._options.trigger_delay_ms:
+            return True
+        self._waits_since = None
+        return False
 
     def _look_for_loss(self, start: Offsets) -> None:
         """Check for missing entries, also outside planning: each check builds on the one before, and an idle topic is
@@ -268,8 +302,14 @@ class Planner:
         logs = self._known.logs
         if boundary.kind == "latest" and self._target is not None:
             return Offsets({name: self._target.get(name) or log.earliest() for name, log in logs.items()})
-        at = self._known.places_at(boundary.timestamp_ms) if boundary.kind == "timestamp" else None
-        return resolve(option, boundary, logs, at)
+        if boundary.kind == "timestamp":
+            return resolve(option, boundary, logs, self._known.places_at(dict.fromkeys(logs, boundary.timestamp_ms)))
+        if boundary.kind == "timestamps":
+            option = f"{option}ByTimestamp"
+            given = given_by_partition(option, boundary, logs)
+            times = {name: time_ms for name, time_ms in given.items() if isinstance(time_ms, int)}
+            return resolve(option, boundary, logs, self._known.places_at(times))
+        return resolve(option, boundary, logs)
 
     def _earliest(self, name: str) -> Place:
         log = self._known.logs.get(name)
@@ -292,7 +332,14 @@ class Planner:
         return task
 
     def _split(self, tasks: Sequence[TopicRange]) -> list[TopicRange]:
-        return split(tasks, self._options.min_partitions, earlier_max=self._options.chunked_message_hold)
+        options = self._options
+        parts = split(
+            tasks,
+            options.min_partitions,
+            entries_max=options.task_entries_max,
+            earlier_max=options.chunked_message_hold,
+        )
+        return self._fragments.attach(parts, self._known.logs)
 
     def _lose(self, lost: LostEntries) -> None:
         """Report data loss: an error, or one warning for each place, depending on the option."""

@@ -109,19 +109,26 @@ def resolve(
         return Offsets({name: log.earliest() for name, log in logs.items()})
     if boundary.kind == "latest":
         return Offsets({name: log.end() for name, log in logs.items()})
-    if boundary.kind == "timestamp":
-        return Offsets(
-            {name: log.canonical(min((at or {}).get(name, log.end()), log.end())) for name, log in logs.items()}
-        )
-    return Offsets(_given(option, boundary, logs))
+    if boundary.kind in ("timestamp", "timestamps"):
+        found = {name: min((at or {}).get(name, log.end()), log.end()) for name, log in logs.items()}
+        late = [name for name, place in found.items() if place == logs[name].end()]
+        if late and boundary.must_exist:
+            strategy = "startingOffsetsByTimestampStrategy"
+            raise OptionError(strategy, "error", f"these have no entry of that time or later: {_names(late)}")
+        return Offsets({name: logs[name].canonical(place) for name, place in found.items()})
+    given = given_by_partition(option, boundary, logs)
+    return Offsets({name: _place(option, logs[name], place) for name, place in given.items()})
 
 
-def _given(option: str, boundary: Boundary, logs: Mapping[str, PartitionLog]) -> dict[str, Place]:
+def given_by_partition(option: str, boundary: Boundary, logs: Mapping[str, PartitionLog]) -> dict[str, Place | int]:
+    """Return what a user gave for each partition: a place, a mark, or a time.
+
+    Raises OptionError for `option`: a partition without one, or one without a partition."""
     members: dict[str, list[str]] = {}
     for name in logs:
         topic = partitioned_name(name)
         members.setdefault(topic, []).append(name)
-    places: dict[str, Place] = {}
+    found: dict[str, Place | int] = {}
     strange: list[str] = []
     for name, given in boundary.places:
         if name in logs:
@@ -134,22 +141,23 @@ def _given(option: str, boundary: Boundary, logs: Mapping[str, PartitionLog]) ->
             matches = [partitioned_name(name)]  # Kafka's {"topic": {"0": ...}} for a topic without partitions
         if not matches:
             strange.append(name)
-        for match in matches:
-            log = logs[match]
-            if given == EARLIEST_MARK:
-                places[match] = log.earliest()
-            elif given == LATEST_MARK:
-                places[match] = log.end()
-            elif isinstance(given, Place):
-                places[match] = _checked(option, log, given)
+        found |= dict.fromkeys(matches, given)
     if strange:
         raise OptionError(option, None, f"it has topics that are not read: {_names(strange)}; read are {_names(logs)}")
-    missing = [name for name in logs if name not in places]
+    missing = [name for name in logs if name not in found]
     if missing:
-        raise OptionError(
-            option, None, f"it has no place for {_names(missing)}; -2 is the earliest entry, -1 the latest"
-        )
-    return places
+        more = "" if boundary.kind == "timestamps" else "; -2 is the earliest entry, -1 the latest"
+        raise OptionError(option, None, f"it has no place for {_names(missing)}{more}")
+    return found
+
+
+def _place(option: str, log: PartitionLog, given: Place | int) -> Place:
+    if given == EARLIEST_MARK:
+        return log.earliest()
+    if given == LATEST_MARK:
+        return log.end()
+    assert isinstance(given, Place), "times are looked up before"
+    return _checked(option, log, given)
 
 
 def _checked(option: str, log: PartitionLog, given: Place) -> Place:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.spark.planning.logs import LedgerRange
+from quire.spark.planning.stored import StoredLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +25,23 @@ class TopicRange:
     """Number of messages of the very first entry to leave out, from its start."""
     earlier: tuple[LedgerRange, ...] = ()
     """Entries right before, in order, which may have earlier pieces of chunked messages."""
+    stored: tuple[StoredLedger, ...] = ()
+    """Ledgers whose entries are read from their bookies; those of all others come from the broker."""
 
     @property
     def entries(self) -> int:
         return sum(part.entries for part in self.ranges)
 
 
-def split(tasks: Sequence[TopicRange], tasks_min: int | None, *, earlier_max: int = 0) -> list[TopicRange]:
-    """Split into at least `tasks_min` tasks, if there are that many entries: the largest are cut into even pieces;
-    order is kept."""
-    pieces = [1] * len(tasks)
-    largest = [(-task.entries, number) for number, task in enumerate(tasks)]
+def split(
+    tasks: Sequence[TopicRange], tasks_min: int | None, *, entries_max: int | None = None, earlier_max: int = 0
+) -> list[TopicRange]:
+    """Split into at least `tasks_min` tasks, if there are that many entries, of at most `entries_max` entries each: the
+    largest are cut into even pieces; order is kept."""
+    pieces = [-(-task.entries // entries_max) if entries_max else 1 for task in tasks]
+    largest = [(-task.entries // pieces[number], number) for number, task in enumerate(tasks)]
     heapq.heapify(largest)
-    for _ in range((tasks_min or 0) - len(tasks)):
+    for _ in range((tasks_min or 0) - sum(pieces)):
         if not largest or -largest[0][0] <= 1:
             break
         number = largest[0][1]

@@ -11,6 +11,7 @@
     __publishTime TIMESTAMP
     __eventTime TIMESTAMP   null: the producer gave none
     __properties MAP<STRING, STRING>    empty: none
+    __schemaVersion BIGINT  null: published without a schema; only where the option `columns` names it
 
 Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order,
 nullability.
@@ -53,10 +54,13 @@ TYPES: dict[str, tuple[str, pa.DataType]] = {
     "__publishTime": ("TIMESTAMP", _TIMESTAMP),
     "__eventTime": ("TIMESTAMP", _TIMESTAMP),
     "__properties": ("MAP<STRING, STRING>", _MAP),
+    "__schemaVersion": ("BIGINT", pa.int64()),
 }
 """Name to type, in Spark's and in Arrow's notation; the order is that of SCHEMA."""
 
-NAMES = tuple(TYPES)
+SCHEMA_VERSION = "__schemaVersion"
+NAMES = tuple(name for name in TYPES if name != SCHEMA_VERSION)
+"""Columns of a read without the option `columns`."""
 
 
 def ddl(names: Sequence[str] = NAMES) -> str:
@@ -71,21 +75,6 @@ def ddl(names: Sequence[str] = NAMES) -> str:
 SCHEMA = ddl()
 
 
-def names_of_option(text: str) -> tuple[str, ...]:
-    """Return the columns of the option `columns`, in its order. Raises OptionError.
-
-    >>> names_of_option("value, __key")
-    ('value', '__key')
-    """
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in TYPES:
-            raise OptionError("columns", text, f"there is no column {name!r}; there are {', '.join(NAMES)}")
-    if len(set(names)) < len(names):
-        raise OptionError("columns", text, "name each column once")
-    return tuple(names)
-
-
 def names_of_schema(schema: Any) -> tuple[str, ...]:
     """Return the columns of a StructType (the user's, passed on by Spark). Raises OptionError for other columns, types
     or nullability."""
@@ -93,7 +82,7 @@ def names_of_schema(schema: Any) -> tuple[str, ...]:
     for field in schema.fields:
         known = TYPES.get(field.name)
         if known is None:
-            raise OptionError("schema", field.name, f"there is no such column; there are {', '.join(NAMES)}")
+            raise OptionError("schema", field.name, f"there is no such column; there are {', '.join(TYPES)}")
         wanted = known[0].lower().replace(" ", "")
         if field.dataType.simpleString() != wanted:
             remedy = f"column {field.name} has type {known[0]}: read it with that type and cast it in the query"
@@ -128,6 +117,7 @@ class Columns:
             "__publishTime": lambda messages, first, stop: _times(messages.publish_ms[first:stop]),
             "__eventTime": lambda messages, first, stop: _event_times(messages.event_ms[first:stop]),
             "__properties": lambda messages, first, stop: _maps(messages.properties[first:stop]),
+            SCHEMA_VERSION: lambda messages, first, stop: _versions(messages.schema_versions[first:stop]),
         }
         self._makers = [makers[name] for name in names]
 
@@ -222,6 +212,12 @@ def _maps(properties: list[list[tuple[str, str]]]) -> pa.Array:
     names = pa.array([name for name, _ in chain.from_iterable(pairs)], pa.string())
     texts = pa.array([text for _, text in chain.from_iterable(pairs)], pa.string())
     return pa.MapArray.from_arrays(offsets, names, texts, _MAP)
+
+
+def _versions(versions: list[bytes]) -> pa.Array:
+    """Convert versions to numbers: the first eight bytes, the highest first. Source: BookkeeperSchemaStorage."""
+    numbers = {each: int.from_bytes(each[:8], "big", signed=True) if len(each) >= 8 else None for each in set(versions)}
+    return pa.array([numbers[each] for each in versions], pa.int64())
 
 
 def _unique(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

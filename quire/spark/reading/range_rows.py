@@ -30,7 +30,7 @@ class RangeRows:
     """Deliveries in, record batches out, against the plan.
 
     Call `give` when `hungry`, `advance` until it is hungry again; take batches from `ready`; close the `gaps` when
-    there are any. Memory: one slice opened, and rows of less than two batches.
+    there are any, and settle the entries in `missing`. Memory: one slice opened, and rows of less than two batches.
     """
 
     def __init__(self, work: TopicRange, columns: Columns, *, fail_on_data_loss: bool) -> None:
@@ -48,6 +48,9 @@ class RangeRows:
         self.ready: deque[pa.RecordBatch] = deque()
         self.gaps: list[ChunkGap] = []
         """Chunked messages that end in the range and begin before it: feed `opener.look_back`, then `close_gaps`."""
+        self.missing: list[LedgerRange] = []
+        """Planned entries that were not delivered although later ones were, or none follow: call `settle_missing`."""
+        self._missing_why = ""
         self.rows = 0
         """Rows in batches so far."""
 
@@ -58,7 +61,7 @@ class RangeRows:
     @property
     def hungry(self) -> bool:
         """Return whether everything given is used up, and the range is not done."""
-        return self._at == len(self._deliveries) and not self._check.done and not self.gaps
+        return self._at == len(self._deliveries) and not self._check.done and not self.gaps and not self.missing
 
     @property
     def due(self) -> MessageId:
@@ -68,7 +71,7 @@ class RangeRows:
     @property
     def done(self) -> bool:
         """Return whether every row is in `ready`, or was taken from it."""
-        return self._check.done and not self.gaps and not self._messages.values
+        return self._check.done and not self.gaps and not self.missing and not self._messages.values
 
     def give(self, deliveries: Deliveries) -> None:
         """Add the next deliveries of the broker."""
@@ -78,12 +81,19 @@ class RangeRows:
 
     def nothing_more(self, why: str) -> None:
         """Note that the broker has none of the remaining entries."""
-        self._lost(self._check.give_up(), why)
+        self.missing, self._missing_why = self._check.give_up(), why
+        self._finish()
+
+    def settle_missing(self, lost: Sequence[LedgerRange]) -> None:
+        """Continue behind the entries in `missing`, of which these are lost, and the others are no messages."""
+        self.missing = []
+        if lost:
+            self._lost(lost, self._missing_why)
         self._finish()
 
     def advance(self) -> None:
-        """Open deliveries until a batch is ready, there are gaps, or they are used up."""
-        while self._at < len(self._deliveries) and not self.ready and not self.gaps and not self._check.done:
+        """Open deliveries until a batch is ready, there are gaps, entries are missing, or they are used up."""
+        while self._at < len(self._deliveries) and not (self.ready or self.gaps or self.missing or self._check.done):
             self._open_slice()
             if self._messages.size_bytes >= BYTES_TARGET or len(self._messages.values) >= ROWS_MAX:
                 self._cut()
@@ -102,6 +112,8 @@ class RangeRows:
                 f"{gap.missing_chunk_ids}, which are not among the {looked} entries before the range "
                 f"{shown(self._work.ranges)} (option chunkedMessageHold)"
             )
+        if self._skip_before:
+            self._skip_first_messages()
         self._finish()
 
     def _open_slice(self) -> None:
@@ -118,7 +130,7 @@ class RangeRows:
             self.gaps = self._opener.open(deliveries, self._messages, first=first, stop=accepted)
             opened = max(self._messages.size_bytes - before, 1)
             self._slice_bytes = max(1, min(SLICE_BYTES, 4 * size, OPENED_BYTES * size // opened))
-            if self._skip_before:
+            if self._skip_before and not self.gaps:
                 self._skip_first_messages()
         self._at = accepted
         if accepted < stop and not self._check.done:
@@ -127,12 +139,12 @@ class RangeRows:
     def _skip_missing(self, ledger_id: int, entry_id: int) -> None:
         due = self._check.due
         try:
-            missing = self._check.skip_to(ledger_id, entry_id)
+            self.missing = self._check.skip_to(ledger_id, entry_id)
         except ValueError as error:
             raise SourceUnavailableError(
                 f"{self._work.partition}: entries came out of order while {shown(self._work.ranges)} was read: {error}"
             ) from None
-        self._lost(missing, f"received {ledger_id}:{entry_id} instead of {due[0]}:{due[1]}")
+        self._missing_why = f"received {ledger_id}:{entry_id} instead of {due[0]}:{due[1]}"
 
     def _lost(self, missing: Sequence[LedgerRange], why: str) -> None:
         self._lose(
@@ -154,7 +166,7 @@ class RangeRows:
             self._messages.remove(0)
 
     def _finish(self) -> None:
-        if self._check.done and not self.gaps and self._messages.values:
+        if self._check.done and not self.gaps and not self.missing and self._messages.values:
             self._cut()
 
     def _cut(self) -> None:

@@ -1,6 +1,8 @@
-"""Reading of one planned range: entries of one partition, as delivered by a broker, to record batches.
+"""Reading of one planned range: entries of one partition, as a broker delivers them or bookies have them, to record
+batches.
 
-RangeScan, on the process's loop, asks a broker; `read_range` is what Spark's blocking worker calls. Opening happens on
+RangeScan, on the process's loop, asks bookies for the ledgers that the plan names, and a broker for all others and from
+there on; `read_range` is what Spark's blocking worker calls. Opening happens on
 the loop too: while it works nothing else in the process wants to run, and the worker's thread, which waits for a whole
 batch at a time, hands the one before to Spark meanwhile.
 
@@ -23,7 +25,9 @@ from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError
 from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
+from quire.spark.reading.bookie_entries import BookieEntries
 from quire.spark.reading.columns import Columns
+from quire.spark.reading.passed_over import PassedOver
 from quire.spark.reading.range_check import RangeCheck, steps_back
 from quire.spark.reading.range_rows import RangeRows
 from quire.spark.runtime import ClientLease, client_options, runtime
@@ -38,7 +42,7 @@ WINDOW_MAX = 10_000
 
 
 class RangeScan:
-    """Reader of one range from a broker. Runs on the loop; close it, also after an error."""
+    """Reader of one range. Runs on the loop; close it, also after an error."""
 
     def __init__(self, work: TopicRange, options: Options, columns: Columns) -> None:
         self._work = work
@@ -46,6 +50,8 @@ class RangeScan:
         self.rows = RangeRows(work, columns, fail_on_data_loss=options.fail_on_data_loss)
         self._lease: ClientLease | None = None
         self._reader: Reader | None = None
+        self._bookies = BookieEntries(work, options) if work.stored else None
+        self._passed_over = PassedOver(work.partition, options)
 
     async def next(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end of the range.
@@ -57,6 +63,8 @@ class RangeScan:
                 return None
             if rows.gaps:
                 await self._look_back()
+            elif rows.missing:
+                rows.settle_missing(await self._passed_over.lost(rows.missing, self._bookies))
             elif rows.hungry:
                 deliveries = await self._receive()
                 if deliveries is not None:
@@ -67,7 +75,10 @@ class RangeScan:
         return rows.ready.popleft()
 
     async def close(self) -> None:
-        """Close the reader. Idempotent."""
+        """Close the readers. Idempotent."""
+        bookies, self._bookies = self._bookies, None
+        if bookies is not None:
+            bookies.close()
         reader, self._reader = self._reader, None
         lease, self._lease = self._lease, None
         try:
@@ -85,12 +96,23 @@ class RangeScan:
     async def _receive(self) -> Deliveries | None:
         """Receive more of the range; None if there is none, which was noted as lost."""
         if self._reader is None:
+            if (found := await self._from_bookies(self._work.ranges, self.rows.due)) is not None:
+                return found
             window = min(max(self._work.entries * 4, WINDOW_MIN), WINDOW_MAX)
             self._reader = await self._open(self.rows.due, window)
         found, last = await self._wait(self._reader, self.rows.due)
         if found is None:
             self.rows.nothing_more(f"the topic ends at {last}")
         return found
+
+    async def _from_bookies(self, ranges: Sequence[LedgerRange], due: MessageId) -> Deliveries | None:
+        """Return entries of `ranges` from `due` on; None if the broker has to be asked for them."""
+        if self._bookies is None:
+            return None
+        last = next(
+            part.last for part in ranges if part.ledger_id == due.ledger_id and part.first <= due.entry_id <= part.last
+        )
+        return await self._bookies.receive(due, last)
 
     async def _wait(self, reader: Reader, due: MessageId) -> tuple[Deliveries | None, MessageId]:
         """Return the next entries; none, and the topic's last entry, if the expected one is behind that."""
@@ -119,10 +141,14 @@ class RangeScan:
         """Give the opener these entries, as far as they exist; return whether it needs more."""
         check = RangeCheck(step)
         wants_more = True
-        reader = await self._open(MessageId(*check.due), WINDOW_MIN)
+        reader: Reader | None = None
         try:
             while not check.done:
-                found, _ = await self._wait(reader, MessageId(*check.due))
+                due = MessageId(*check.due)
+                found = None if reader is not None else await self._from_bookies(step, due)
+                if found is None:
+                    reader = reader or await self._open(due, WINDOW_MIN)
+                    found, _ = await self._wait(reader, due)
                 if found is None:
                     break
                 accepted = check.accept(found.ledger_ids, found.entry_ids, 0, len(found))
@@ -131,7 +157,8 @@ class RangeScan:
                 if accepted < len(found) and not check.done:
                     break  # trimmed meanwhile, and everything before it too
         finally:
-            await reader.close()
+            if reader is not None:
+                await reader.close()
         return wants_more
 
 
@@ -166,6 +193,8 @@ def _read_feed(
             yield rows.ready.popleft()
         if rows.gaps:
             rows.close_gaps()
+        elif rows.missing:
+            rows.settle_missing(rows.missing)
         elif rows.hungry:
             found = next(feed, None)
             if found is None:

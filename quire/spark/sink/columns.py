@@ -1,11 +1,14 @@
 """Columns of the sink: the allowed ones, and their part in a message. Pure; Arrow in, lists out.
 
-    value           binary | string, must be there       the payload; null: a message without a value (a tombstone)
+    value           binary | string, must be there       the payload; null: a message without a value (a tombstone);
+                    any type with the option encode      see quire.spark.values.encoding
     __key           binary | string                      null: no key
     __topic         string                               not looked at when the option `topic` is given
     __partition     byte | short | int | bigint          null: by the key's hash, or in turn
     __properties    map<string,string>                   null: none
     __eventTime     timestamp, or bigint in ms           null: none
+    __orderingKey   binary | string                      null: Key_Shared subscriptions go by the key
+    __deliverAt     timestamp, or bigint in ms           null: at once; only Shared subscriptions wait
 
 The other columns of the source (`__messageId`, `__ledger`, `__entry`, `__batch`, `__publishTime`) may be there and are
 not looked at, so that what was read can be written without choosing columns. Any other column is refused when the write
@@ -15,9 +18,9 @@ is planned: a column that silently goes nowhere is data lost.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,8 +32,10 @@ TOPIC = "__topic"
 PARTITION = "__partition"
 PROPERTIES = "__properties"
 EVENT_TIME = "__eventTime"
+ORDERING_KEY = "__orderingKey"
+DELIVER_AT = "__deliverAt"
 
-IGNORED = frozenset({"__messageId", "__ledger", "__entry", "__batch", "__publishTime"})
+IGNORED = frozenset({"__messageId", "__ledger", "__entry", "__batch", "__publishTime", "__schemaVersion"})
 """Columns of the source that a producer cannot set."""
 
 _BYTES = ("binary", "string", "varchar", "char")
@@ -41,6 +46,8 @@ _TYPES: dict[str, tuple[str, ...]] = {
     PARTITION: ("tinyint", "smallint", "int", "bigint"),
     PROPERTIES: ("map<string,string>",),
     EVENT_TIME: ("timestamp", "bigint"),
+    ORDERING_KEY: _BYTES,
+    DELIVER_AT: ("timestamp", "bigint"),
 }
 """Spark's simple type names (without brackets, but for maps) that a column may have."""
 
@@ -51,6 +58,8 @@ SHOWN_MAX = 40
 """Bytes or characters of a value shown in an error."""
 
 Properties = list[tuple[str, str]]
+Encode = Callable[[Any], list[bytes | None]]
+"""Payloads of a column of values."""
 
 
 @dataclass(slots=True)
@@ -64,6 +73,9 @@ class Rows:
     properties: list[Properties] | None = None
     event_ms: list[int] | None = None
     """Event times in ms since 1970; 0: none."""
+    ordering_keys: list[bytes | None] | None = None
+    deliver_ms: list[int] | None = None
+    """Times of delivery in ms since 1970; 0: at once."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -77,7 +89,14 @@ class Rows:
             partitions=None if self.partitions is None else [self.partitions[at] for at in indexes],
             properties=None if self.properties is None else [self.properties[at] for at in indexes],
             event_ms=None if self.event_ms is None else [self.event_ms[at] for at in indexes],
+            ordering_keys=None if self.ordering_keys is None else [self.ordering_keys[at] for at in indexes],
+            deliver_ms=None if self.deliver_ms is None else [self.deliver_ms[at] for at in indexes],
         )
+
+    def more_of(self, at: int) -> tuple[bytes | None, int]:
+        """Return ordering key and time of delivery of a row."""
+        ordering = None if self.ordering_keys is None else self.ordering_keys[at]
+        return ordering, 0 if self.deliver_ms is None else self.deliver_ms[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +109,13 @@ class SinkColumns:
     partition: int = -1
     properties: int = -1
     event_time: int = -1
+    ordering_key: int = -1
+    deliver_at: int = -1
 
     @classmethod
-    def plan(cls, fields: Sequence[tuple[str, str]], topic: str | None) -> SinkColumns:
-        """Plan from the (name, simple type) of each column, and the option `topic`. Raises SinkError for an invalid
-        column."""
+    def plan(cls, fields: Sequence[tuple[str, str]], topic: str | None, *, encoded: bool = False) -> SinkColumns:
+        """Plan from the (name, simple type) of each column, and the option `topic`. `encoded`: the option encode, which
+        checks the type of `value`, is given. Raises SinkError for an invalid column."""
         at: dict[str, int] = {}
         for number, (name, kind) in enumerate(fields):
             if name in IGNORED:
@@ -103,7 +124,7 @@ class SinkColumns:
                 raise SinkError(_unknown(name))
             if name in at:
                 raise SinkError(f"column {name} exists twice: rename or drop one of them")
-            if not _fits(kind, _TYPES[name]):
+            if not _fits(kind, _TYPES[name]) and not (encoded and name == VALUE):
                 raise SinkError(f"column {name} is {kind}: {_remedy(name, kind)}")
             at[name] = number
         if VALUE not in at:
@@ -123,17 +144,23 @@ class SinkColumns:
             partition=at.get(PARTITION, -1),
             properties=at.get(PROPERTIES, -1),
             event_time=at.get(EVENT_TIME, -1),
+            ordering_key=at.get(ORDERING_KEY, -1),
+            deliver_at=at.get(DELIVER_AT, -1),
         )
 
-    def rows(self, batch: pa.RecordBatch) -> Rows:
-        """Return the rows of one batch. Raises SinkError with column and value of a row that no message can carry."""
+    def rows(self, batch: pa.RecordBatch, encode: Encode | None = None) -> Rows:
+        """Return the rows of one batch. Raises SinkError with column and value of a row that no message can carry.
+
+        `encode`: returns the payloads of the column `value`; None: it has bytes, or text."""
         return Rows(
-            values=_bytes(batch.column(self.value)),
+            values=(encode or _bytes)(batch.column(self.value)),
             keys=_bytes(batch.column(self.key)) if self.key >= 0 else None,
             topics=batch.column(self.topic).to_pylist() if self.topic >= 0 else None,
             partitions=batch.column(self.partition).to_pylist() if self.partition >= 0 else None,
             properties=_properties(batch.column(self.properties)) if self.properties >= 0 else None,
-            event_ms=_event_ms(batch.column(self.event_time)) if self.event_time >= 0 else None,
+            event_ms=_times_ms(batch.column(self.event_time), EVENT_TIME) if self.event_time >= 0 else None,
+            ordering_keys=_some(_bytes(batch.column(self.ordering_key))) if self.ordering_key >= 0 else None,
+            deliver_ms=_some(_times_ms(batch.column(self.deliver_at), DELIVER_AT)) if self.deliver_at >= 0 else None,
         )
 
 
@@ -184,7 +211,15 @@ def _properties(column: Any) -> list[Properties]:
     return made
 
 
-def _event_ms(column: Any) -> list[int]:
+T = TypeVar("T")
+
+
+def _some(column: list[T]) -> list[T] | None:
+    """Return a column; None if none of its rows has a value, so that they are packed as if it were not there."""
+    return column if any(column) else None
+
+
+def _times_ms(column: Any, name: str) -> list[int]:
     made: list[int | None]
     if pa.types.is_timestamp(column.type):
         # Spark's timestamps are microseconds; rounded down, since times before 1970 are refused below in either case
@@ -195,7 +230,7 @@ def _event_ms(column: Any) -> list[int]:
         made = column.to_pylist()
     for at in made:
         if at is not None and at < 0:
-            raise SinkError(f"column {EVENT_TIME}: {at} ms is before 1970, which a message cannot carry: make it null")
+            raise SinkError(f"column {name}: {at} ms is before 1970, which a message cannot carry: make it null")
     return [at or 0 for at in made]
 
 
@@ -209,7 +244,7 @@ def _remedy(name: str, kind: str) -> str:
         return f"a payload is binary or string: cast it, or make text of it with to_json({VALUE})"
     if name == PROPERTIES:
         return "it must be map<string,string>"
-    if name == EVENT_TIME:
+    if name in (EVENT_TIME, DELIVER_AT):
         return "it must be timestamp (or bigint in ms since 1970): cast it" + (
             " to timestamp, which says the zone" if kind == "timestamp_ntz" else ""
         )

@@ -25,6 +25,7 @@ from quire.spark.sink.sequences import TargetSequence
 from quire.spark.sink.sorting import sorted_rows
 from quire.spark.sink.task_writer import Blocking, Door, TaskWriter, Written
 from quire.spark.topics import partitioned_name
+from quire.spark.values.encoding import Encoding
 
 
 class Checks(Protocol):
@@ -58,9 +59,10 @@ class ExactTaskWriter(TaskWriter):
         checks: Checks,
         open_door: Callable[[Options, str], Door] = Blocking,
         ended: Callable[[], bool | None] = input_ended,
+        encoding: Encoding | None = None,
     ) -> None:
         """`ended`: returns whether the rows have ended as they should."""
-        super().__init__(options, columns, attempt, open_door)
+        super().__init__(options, columns, attempt, open_door, encoding)
         self._identity = identity
         self._checks = checks
         self._ended = ended
@@ -70,7 +72,9 @@ class ExactTaskWriter(TaskWriter):
 
     def _pieces(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         whole = self._whole(batches)
-        return super()._pieces(sorted_rows(whole, self._columns) if self._options.sort_rows else whole)
+        return super()._pieces(
+            sorted_rows(whole, self._columns, encode=self._encode) if self._options.sort_rows else whole
+        )
 
     def _whole(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all rows. Raises SinkError behind the last one if Spark has not sent all."""

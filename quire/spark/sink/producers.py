@@ -15,6 +15,7 @@ from quire.client.errors import ClientError
 from quire.client.packing import Packed
 from quire.client.producer import Producer
 from quire.spark.errors import SinkError
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,14 @@ class Producers:
         name: str,
         *,
         sequenced: bool = False,
+        schema: pb.Schema | None = None,
         open_max: int = OPEN_MAX,
         unanswered_max: int = UNANSWERED_MAX,
     ) -> None:
-        """`sequenced`: what is sent has sequence ids (`Numbered`), by which the brokers drop duplicates."""
+        """`sequenced`: what is sent has sequence ids (`Numbered`), by which the brokers drop duplicates.
+        `schema`: schema of all messages, which is registered with the topics."""
         self._sequenced = sequenced
+        self._schema = schema
         self._client = client
         self._name = name
         self._open_max = open_max
@@ -70,6 +74,13 @@ class Producers:
         Raises SinkError."""
         try:
             return (await self._producer(target)).last_sequence_id
+        except ClientError as error:
+            raise _refused(target, error) from error
+
+    async def schema_version(self, target: str) -> bytes:
+        """Return the version that the broker gave to the schema; empty: there is none. Raises SinkError."""
+        try:
+            return (await self._producer(target)).schema_version
         except ClientError as error:
             raise _refused(target, error) from error
 
@@ -113,7 +124,7 @@ class Producers:
                 finally:
                     await _close(oldest, leaving)
             opened = self._client.sequenced_producer if self._sequenced else self._client.producer
-            producer = await opened(target, name=self._name, pending_bytes_max=PENDING_MAX)
+            producer = await opened(target, name=self._name, pending_bytes_max=PENDING_MAX, schema=self._schema)
         self._open[target] = producer
         return producer
 

@@ -151,6 +151,9 @@ def _rolling(rows: Rows, check: int) -> Iterator[int]:
         pairs = sorted(rows.properties[at]) if rows.properties is not None else []
         event = rows.event_ms[at] if rows.event_ms is not None else 0
         sizes = (-1 if value is None else len(value), -1 if key is None else len(key))
-        check = crc32c(repr((sizes, pairs, event)).encode(), check)
+        facts: tuple[object, ...] = (sizes, pairs, event)
+        if (more := rows.more_of(at)) != (None, 0):
+            facts = (*facts, more)
+        check = crc32c(repr(facts).encode(), check)
         check = crc32c(key or b"", crc32c(value or b"", check))
         yield check

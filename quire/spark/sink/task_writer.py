@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, cast
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from quire.spark.sink.attempts import Attempt
 from quire.spark.sink.columns import VALUE, Rows, SinkColumns, pieces, shown
 from quire.spark.sink.producers import Producers
 from quire.spark.sink.routing import Indexes, Router
+from quire.spark.values.encoding import Encoding
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 UNLIMITED = 1 << 30
 
@@ -45,6 +48,8 @@ class Door(Protocol):
 
     def last_id(self, target: str) -> int: ...
 
+    def schema_version(self, target: str) -> bytes: ...
+
     def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None: ...
 
     def flush(self) -> None: ...
@@ -55,16 +60,19 @@ class Door(Protocol):
 class Blocking:
     """`Producers` on the runtime's loop, for the thread of a task."""
 
-    def __init__(self, options: Options, name: str) -> None:
+    def __init__(self, options: Options, name: str, schema: pb.Schema | None = None) -> None:
         self._call = runtime().call
         self._lease = self._call(runtime().lease, options.service_url, client_options(options))
-        self._producers = Producers(self._lease.client, name, sequenced=options.exactly_once)
+        self._producers = Producers(self._lease.client, name, sequenced=options.exactly_once, schema=schema)
 
     def partitions(self, topics: Sequence[str]) -> list[int]:
         return self._call(self._producers.partitions, topics)
 
     def last_id(self, target: str) -> int:
         return self._call(self._producers.last_id, target)
+
+    def schema_version(self, target: str) -> bytes:
+        return self._call(self._producers.schema_version, target)
 
     def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
         self._call(self._producers.send, runs)
@@ -94,7 +102,13 @@ class TaskWriter:
         columns: SinkColumns,
         attempt: Attempt,
         open_door: Callable[[Options, str], Door] = Blocking,
+        encoding: Encoding | None = None,
     ) -> None:
+        """`encoding`: encoding of the column `value`; None: it has the payloads."""
+        self._encoding = encoding
+        self._encode = None if encoding is None else encoding.encode
+        if encoding is not None and open_door is Blocking:
+            open_door = partial(Blocking, schema=encoding.schema())
         self._options = options
         self._columns = columns
         self._attempt = attempt
@@ -136,7 +150,7 @@ class TaskWriter:
             self._door.flush()
 
     def _write(self, piece: pa.RecordBatch) -> None:
-        rows = self._columns.rows(piece)
+        rows = self._columns.rows(piece, self._encode)
         topics = self._router.topics(rows)
         if self._door is None:
             self._door = self._open_door(self._options, self._name())
@@ -160,17 +174,24 @@ class TaskWriter:
 
     def _packed_for(self, rows: Rows, target: str) -> list[Packed]:
         """Return the entries of all of these rows. Raises SinkError with the row that cannot be sent."""
+        version = b""
+        if self._encoding is not None:
+            assert self._door is not None, "it is opened before the first row is packed"
+            version = self._door.schema_version(target)
         try:
-            return self._packed(rows)
+            return self._packed(rows, version)
         except ValueError as error:
             raise SinkError(self._culprit(rows, target, error)) from error
 
-    def _packed(self, rows: Rows) -> list[Packed]:
+    def _packed(self, rows: Rows, schema_version: bytes = b"") -> list[Packed]:
         return pack(
             rows.values,
             rows.keys,
             rows.properties,
             rows.event_ms,
+            ordering_keys=rows.ordering_keys,
+            deliver_ms=rows.deliver_ms,
+            schema_version=schema_version,
             batch=self._options.batching,
             in_order=self._in_order,
             compression=self._options.compression,

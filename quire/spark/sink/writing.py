@@ -24,6 +24,7 @@ from quire.spark.sink.exact import ExactTaskWriter, promise_of
 from quire.spark.sink.promise import check_settings, pending_since
 from quire.spark.sink.task_writer import TaskWriter, Written
 from quire.spark.trace import Trace
+from quire.spark.values.encoding import Encoding
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class QuireWriter(DataSourceArrowWriter):  # type: ignore[misc]  # (pyspark's cl
                     " .mode('append'), and write to a new topic, or delete the old one first"
                 )
             self._options = Options.parse(options, use="write")
-            self._columns = SinkColumns.plan(fields_of(schema), self._options.topic or None)
+            self._columns, self._encoding = _planned(self._options, schema)
             application = self._options.application
             # made once for all attempts of all tasks, which get copies
             self._writer = f"application-{application}" if application else f"job-{uuid.uuid4().hex}"
@@ -61,9 +62,11 @@ class QuireWriter(DataSourceArrowWriter):  # type: ignore[misc]  # (pyspark's cl
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         attempt = Attempt.current()
         if not self._options.exactly_once:
-            return _write(TaskWriter(self._options, self._columns, attempt), self._options, attempt, iterator)
+            return _write(
+                _task(self._options, self._columns, self._encoding, attempt), self._options, attempt, iterator
+            )
         identity = TaskIdentity(self._writer, self._options.version, attempt.partition)
-        return _write_exactly(self._options, self._columns, attempt, identity, 0, iterator)
+        return _write_exactly(self._options, self._columns, self._encoding, attempt, identity, 0, iterator)
 
     def commit(self, messages: Sequence[Written | None]) -> None:
         _committed("a batch write", self._options, messages)
@@ -89,20 +92,24 @@ class QuireStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # (
                 raise OptionError(
                     "txnAppId", self._options.application, "it is for batch writes: a stream has its query's id"
                 )
-            self._columns = SinkColumns.plan(fields_of(schema), self._options.topic or None)
+            self._columns, self._encoding = _planned(self._options, schema)
             by_name = {name.lower(): value for name, value in options.items()}
             self._pending_ms = pending_since(by_name.get("checkpointlocation", "")) if self._options.exactly_once else 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         attempt = Attempt.current()
         if not self._options.exactly_once:
-            return _write(TaskWriter(self._options, self._columns, attempt), self._options, attempt, iterator)
+            return _write(
+                _task(self._options, self._columns, self._encoding, attempt), self._options, attempt, iterator
+            )
         with plain_errors():
             check_settings(attempt)
         if attempt.batch_id > VERSION_MAX:
             raise SinkError(f"exactlyOnce numbers batches up to {VERSION_MAX}: begin with a new checkpoint")
         identity = TaskIdentity(f"query-{attempt.query_id}", attempt.batch_id, attempt.partition)
-        return _write_exactly(self._options, self._columns, attempt, identity, self._pending_ms, iterator)
+        return _write_exactly(
+            self._options, self._columns, self._encoding, attempt, identity, self._pending_ms, iterator
+        )
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         _committed(f"batch {batchId}", self._options, messages)
@@ -116,15 +123,30 @@ def fields_of(schema: Any) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
+def _planned(options: Options, schema: Any) -> tuple[SinkColumns, Encoding | None]:
+    """Return the columns of a StructType, and how `value` is encoded. Raises SinkError."""
+    encoded = options.encode != "none"
+    columns = SinkColumns.plan(fields_of(schema), options.topic or None, encoded=encoded)
+    if not encoded:
+        return columns, None
+    return columns, Encoding.plan(options.encode, schema.fields[columns.value].dataType, options.record_name)
+
+
+def _task(options: Options, columns: SinkColumns, encoding: Encoding | None, attempt: Attempt) -> TaskWriter:
+    return TaskWriter(options, columns, attempt, encoding=encoding)
+
+
 def _write_exactly(
     options: Options,
     columns: SinkColumns,
+    encoding: Encoding | None,
     attempt: Attempt,
     identity: TaskIdentity,
     pending_ms: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Written:
-    writer = ExactTaskWriter(options, columns, attempt, identity, promise_of(options, pending_ms))
+    checks = promise_of(options, pending_ms)
+    writer = ExactTaskWriter(options, columns, attempt, identity, checks, encoding=encoding)
     return _write(writer, options, attempt, batches)
 
 

@@ -52,6 +52,7 @@ async def rest_of(room: Room, *, cluster: bool = False, console: bool = False) -
         ownership=broker.ownership,
         cluster_name="standalone",
         loaded=broker.topics.loaded,
+        wall_ms=broker.context.world.clock.wall_ms,
     )
     service = Service(
         administration=broker.administration,

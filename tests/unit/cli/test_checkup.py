@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import datetime
+import email.utils
 import json
 import os
 import resource
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from random import Random
 
+import httpx2
 import pytest
+import trio
 from cryptography import x509
 
 from quire import installed_version
 from quire.cli.checkup import certificates, command, machine, running, verdicts
+from quire.cli.checkup.bookie_clocks import find_bookie_clocks
 from quire.cli.checkup.configured import Server, kind_of
 from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
+from quire.metadata import bookies
+from quire.metadata.bookies import BookieServiceInfo, Endpoint
+from quire.metadata.ledgers import initialize_layout
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 from tests.support.certificates import Authority
 
 OK, WARNING, BAD = Grade.OK, Grade.WARNING, Grade.BAD
@@ -242,3 +252,58 @@ def test_a_certificate_without_a_subject_is_named_so(tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("localhost")
     found = x509.load_pem_x509_certificates(pair.certificate.read_bytes())[0]
     assert certificates.of_certificate("f", found, NOW).verdict is OK
+
+
+def test_the_descriptors_of_a_server_that_runs_are_judged_by_its_configuration(tmp_path: Path, capsys) -> None:
+    conf = tmp_path / "bk_server.conf"
+    conf.write_text(
+        f"journalDirectories={tmp_path}/journal\nledgerDirectories={tmp_path}/ledgers\nallowLoopback=true\n"
+        "advertisedAddress=127.0.0.1\n"
+    )
+    (tmp_path / "ledgers").mkdir()
+    holds = (
+        "import fcntl,resource,sys; f=open(sys.argv[1],'w'); fcntl.flock(f, fcntl.LOCK_EX);"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); many=[open(sys.argv[1]) for _ in range(85)];"
+        "print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, tmp_path / "ledgers/quire.lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        code, found, err = run(capsys, None, conf)
+        process.communicate(b"")
+    (descriptors,) = [each for each in found if each.get("check") == "descriptors"]
+    assert descriptors["verdict"] == "warning"
+    assert f"of 100 file descriptors of process {process.pid} are open" in str(descriptors["what"])
+    assert (code, "a server runs on these folders" in err) == (2, True)
+    assert "port" not in {each.get("check") for each in found}
+
+
+@pytest.mark.real_clock
+async def test_clocks_of_bookies_are_compared_by_their_web_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(MemoryTree())
+    await initialize_layout(store, rng=Random(1))
+    for name, read_only in (("fast", False), ("right", True), ("away", False)):
+        web = Endpoint(id="httpserver", host=name, port=8080, protocol="http")
+        await bookies.register(store, name, BookieServiceInfo(endpoints=(web,)), read_only=read_only)
+    await bookies.register(store, "mute", BookieServiceInfo(endpoints=(Endpoint(host="mute", port=1),)))
+    found = await find_bookie_clocks(store, "/ledgers")
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.host == "away":
+            raise httpx2.ConnectError("refused")
+        ahead = 120 if request.url.host == "fast" else 0
+        return httpx2.Response(200, headers={"date": email.utils.formatdate(time.time() + ahead, usegmt=True)})
+
+    client = httpx2.AsyncClient
+    monkeypatch.setattr(httpx2, "AsyncClient", lambda **given: client(transport=httpx2.MockTransport(answer), **given))
+    checks = await trio.to_thread.run_sync(lambda: list(found.examine()))
+    by = {next((name for name in ("fast", "right", "away") if name in each.what), "mute"): each for each in checks}
+    assert {name: each.verdict for name, each in by.items()} == {
+        "fast": BAD,
+        "right": OK,
+        "away": WARNING,
+        "mute": OK,
+    }
+    assert "1 bookies have no web port" in by["mute"].what

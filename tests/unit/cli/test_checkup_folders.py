@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.checkup import command, configured, folders, leftovers, machine, verdicts
+from bookie.journal.format import LogMark, encode_last_mark
+from quire.cli.checkup import backlog, command, configured, folders, leftovers, machine, verdicts
 from quire.cli.checkup.configured import Server
 from quire.cli.checkup.folders import Folders
 from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
@@ -257,3 +258,22 @@ def test_a_folder_that_cannot_be_written_is_bad(bookie: Folders, own_disks, monk
 
 def test_the_verdict_about_an_empty_disk_divides_by_nothing() -> None:
     assert verdicts.usage("/d", 0, 0, full=0.95, warn=0.9).verdict is OK
+
+
+def test_a_journal_that_a_start_would_replay_for_minutes_is_reported(
+    bookie: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger folder that failed holds back its mark."""
+    monkeypatch.setattr(backlog, "REPLAYED_WARNING_BYTES", 5 << 20)
+    current = bookie.journals[0] / "current"
+    for file_id in (10, 11, 12):
+        (current / f"{file_id:x}.txn").write_bytes(bytes(range(256)) * (2 << 12))
+
+    def judged() -> list[tuple[Grade, str]]:
+        found = [each for each in folders.examine(bookie) if each.name == "journal"]
+        return [(each.verdict, each.what) for each in found]
+
+    (bookie.ledgers[0] / "current/lastMark").write_bytes(encode_last_mark(LogMark(10, 512)))
+    assert judged() == [(WARNING, f"{bookie.journals[0]}: a start replays 5 MiB of journal")]
+    (bookie.ledgers[1] / "current/lastMark").write_bytes(encode_last_mark(LogMark(11, 1 << 20)))
+    assert judged() == [(OK, f"{bookie.journals[0]}: a start replays 3 MiB of journal")]

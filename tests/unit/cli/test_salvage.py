@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
+from quire.cli.salvage import command, entry_logs
 from quire.cli.salvage.command import ledgers_of, run
+from quire.cli.salvage.entry_logs import SalvageReader
 from quire.metadata.local.memory import MemoryTree
 from quire.wire.bookkeeper.entry import DigestType, digest_of
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
@@ -96,10 +99,39 @@ def test_without_a_ledger_all_are_listed_and_those_of_topics_are_marked(tmp_path
     assert found[0]["first_publish_time"] == 1000
 
 
-@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-x", "", "0-9999999"])
+@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-x", "", "0-9999999", "5-3", "0-99999999999999999999", "²"])
 def test_a_text_that_names_no_ledgers_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--ledger"):
         ledgers_of([text])
+
+
+def test_a_log_that_is_deleted_meanwhile_is_named_and_the_others_are_read(tmp_path: Path, capsys, monkeypatch) -> None:
+    """A bookie that runs may collect a log between the two reads of it."""
+    write_log(tmp_path, entries_of(LEDGER))
+    gone = write_log(tmp_path, entries_of(OTHER), "1.log")
+    scan = entry_logs.scan
+
+    def then_deleted(*given: Any) -> Any:
+        found = scan(*given)
+        gone.unlink()
+        return found
+
+    monkeypatch.setattr(command, "scan", then_deleted)
+    assert run([tmp_path], [f"{LEDGER}-{OTHER}"]) == 1
+    found, err = printed(capsys)
+    assert len(found) == COUNT
+    assert err.count(f"{gone} was deleted in the meantime") == 1
+    monkeypatch.undo()
+    (tmp_path / "current" / "2.log").symlink_to(tmp_path / "nothing")
+    assert run([tmp_path], [str(LEDGER)]) == 0, "found by name, gone when its time is read"
+    assert len(printed(capsys)[0]) == COUNT
+
+
+def test_an_entry_without_bytes_is_no_damage(tmp_path: Path) -> None:
+    head = digest_of(DigestType.CRC32C).seal(LEDGER, 0, -1, 0, b"")
+    write_log(tmp_path, [(LEDGER, 0, head)])
+    with SalvageReader(entry_logs.scan([tmp_path], None)) as reader:
+        assert list(reader.entries(LEDGER)) == [(0, b"")]
 
 
 def test_a_folder_without_entry_logs_is_refused(tmp_path: Path, capsys) -> None:

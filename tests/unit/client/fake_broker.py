@@ -205,6 +205,17 @@ class Session:
         answer.getTopicsOfNamespaceResponse.topics.extend(topics)
         self.send(answer)
 
+    def _get_schema(self, command: pb.BaseCommand, payload: bytes) -> None:
+        request = command.getSchema
+        answer = _answer(B.GET_SCHEMA_RESPONSE, "getSchemaResponse", request.request_id)
+        if request.topic.endswith("/bare"):
+            answer.getSchemaResponse.error_code = pb.TopicNotFound
+            answer.getSchemaResponse.error_message = "no schema"
+        else:
+            answer.getSchemaResponse.schema.CopyFrom(pb.Schema(name="s", type=pb.Schema.String, schema_data=b""))
+            answer.getSchemaResponse.schema_version = request.schema_version or b"newest"
+        self.send(answer)
+
     def _producer(self, command: pb.BaseCommand, payload: bytes) -> None:
         request = command.producer
         self.producers[request.producer_id] = name = request.producer_name or "made-by-broker"

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quire.client.batches import NO_PROPERTIES, Varints, key_of, properties_of, read_tail, split, varints
+from quire.client.batches import NO_PROPERTIES, Tail, Varints, key_of, properties_of, read_tail, split, varints
 from quire.client.errors import CorruptEntryError
 from quire.wire.pulsar.frames import encode_varint
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
@@ -146,7 +146,7 @@ def filled(properties=(), **fields) -> MessageMetadata:
     return metadata
 
 
-def read(raw: bytes) -> tuple[bytes | None, int, list[tuple[str, str]]] | None:
+def read(raw: bytes) -> Tail | None:
     try:
         return read_tail(b"??" + raw + b"payload", 2, 2 + len(raw))
     except (IndexError, UnicodeDecodeError):
@@ -156,7 +156,7 @@ def read(raw: bytes) -> tuple[bytes | None, int, list[tuple[str, str]]] | None:
 @given(tails)
 def test_metadata_read_by_hand_is_what_protobuf_reads(fields) -> None:
     metadata = filled(**fields)
-    assert read(tail_of(metadata)) in (None, fields_of(metadata))
+    assert read(tail_of(metadata)) in (None, (*fields_of(metadata), metadata.schema_version))
 
 
 @given(tails, st.data())
@@ -167,7 +167,7 @@ def test_damaged_metadata_read_by_hand_is_what_protobuf_reads(fields, data) -> N
     found = read(bytes(raw))
     if found is not None:
         metadata = MessageMetadata.FromString(bytes(raw))
-        assert found == fields_of(metadata)
+        assert found == (*fields_of(metadata), metadata.schema_version)
         for special in ("num_messages_in_batch", "marker_type", "num_chunks_from_msg", "compression", "null_value"):
             assert not metadata.HasField(special)
         assert not metadata.encryption_keys
@@ -191,13 +191,14 @@ def test_metadata_that_makes_more_than_a_plain_message_is_left_to_protobuf(speci
 def test_the_usual_metadata_is_read_by_hand() -> None:
     """Without this the tests above would also pass if protobuf parsed everything."""
     metadata = filled([("a", "1"), ("b", "")], partition_key="k", event_time=1763737000123, schema_version=b"\0" * 8)
-    assert read(tail_of(metadata)) == (b"k", 1763737000123, [("a", "1"), ("b", "")])
+    assert read(tail_of(metadata)) == (b"k", 1763737000123, [("a", "1"), ("b", "")], b"\0" * 8)
     java = filled(uncompressed_size=70000, partition_key="aw==", partition_key_b64_encoded=True, ordering_key=b"o")
-    assert read(tail_of(java)) == (b"k", 0, NO_PROPERTIES)
+    assert read(tail_of(java)) == (b"k", 0, NO_PROPERTIES, b"")
 
 
 def test_a_key_called_base64_that_is_none_stands_for_itself() -> None:
-    assert read(tail_of(filled(partition_key="not base64!", partition_key_b64_encoded=True))) == (b"not base64!", 0, [])
+    found = read(tail_of(filled(partition_key="not base64!", partition_key_b64_encoded=True)))
+    assert found == (b"not base64!", 0, [], b"")
 
 
 def test_text_that_is_not_utf_8_is_read_with_replacements() -> None:

@@ -12,9 +12,11 @@ import trio
 from quire.client.client import Client, open_client
 from quire.client.errors import (
     ClosedError,
+    NotAllowedError,
 )
 from quire.client.message_id import MessageId
 from quire.client.options import ClientOptions
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.real import real_world
 from tests.support.refusals import raises, refuses
 from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, story
@@ -70,3 +72,21 @@ def test_the_client_imports_no_server_and_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     unwanted = {"rocksdict", "structlog", "broker", "bookie", "starlette", "quire.ledger", "quire.metadata", "pyspark"}
     assert unwanted.isdisjoint(loaded)
+
+
+async def test_a_schema_is_the_newest_or_that_of_a_version_and_none_is_no_error(
+    client: Client, broker: FakeBroker
+) -> None:
+    newest, version = await client.schema("a") or (None, b"")
+    assert newest is not None
+    assert (newest.type, version) == (pb.Schema.String, b"newest")
+    assert (await client.schema("a", b"12345678") or (None, b""))[1] == b"12345678"
+    assert await client.schema("bare") is None
+    asked = [each.getSchema for each in broker.of(B.GET_SCHEMA)]
+    assert [each.HasField("schema_version") for each in asked] == [False, True, False]
+    assert asked[0].topic == "persistent://public/default/a"
+
+
+async def test_a_refused_schema_is_an_error(client: Client, broker: FakeBroker) -> None:
+    broker.refuse[B.GET_SCHEMA] = [(pb.AuthorizationError, "no")]
+    await raises(NotAllowedError, client.schema("a"), "schema of persistent://public/default/a")

@@ -16,6 +16,7 @@ from quire.client.packing import Packed, pack
 from quire.client.routing import key_text
 from quire.client.unpacking import Messages, Opener
 from quire.wire.pulsar.metadata import metadata_span, read_metadata
+from quire.wire.pulsar.PulsarApi_pb2 import SingleMessageMetadata
 from tests.support.refusals import refuses
 
 keys = st.one_of(
@@ -155,3 +156,52 @@ def test_columns_left_out_are_columns_without_anything() -> None:
 def test_what_cannot_be_sent_is_refused() -> None:
     refuses(ValueError, lambda: pack([b"v"], compression="brotli"), "brotli")
     refuses(ValueError, lambda: pack([b"v", b"w"], event_ms=[1, -5]), "message 1 has the event time -5 ms")
+
+
+metadata_rows = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.binary(max_size=9)),
+        st.sampled_from([None, b"a", b"b", b"\xff"]),
+        st.sampled_from([None, b"", b"o", b"p" * 200]),
+        st.sampled_from([0, None, 1763737000123]),
+    ),
+    max_size=12,
+)
+
+
+@given(metadata_rows, st.booleans(), st.booleans(), st.binary(max_size=9))
+def test_ordering_key_time_of_delivery_and_schema_are_in_the_metadata(
+    given_rows, batch: bool, in_order: bool, version: bytes
+) -> None:
+    values, row_keys, ordering, deliver_ms = ([row[column] for row in given_rows] for column in range(4))
+    packed = pack(
+        values, row_keys,
+        ordering_keys=ordering, deliver_ms=deliver_ms, schema_version=version, batch=batch, in_order=in_order,
+    )  # fmt: skip
+    assert opened(packed).values == values, "all in order"
+    assert opened(packed).schema_versions == [version] * len(values)
+    row = 0
+    for number, entry in enumerate(encoded(packed).entries):
+        metadata = read_metadata(entry)
+        for at in range(row, row + packed[number].count):
+            assert (metadata.ordering_key, metadata.HasField("ordering_key")) == (
+                ordering[at] or b"",
+                ordering[at] is not None,
+            )
+            assert metadata.deliver_at_time == (deliver_ms[at] or 0)
+        if metadata.HasField("num_messages_in_batch"):
+            payload = entry[metadata_span(entry)[1] :]
+            size = int.from_bytes(payload[:4], "big")
+            single = SingleMessageMetadata.FromString(payload[4 : 4 + size])
+            assert single.ordering_key == metadata.ordering_key
+        assert packed[number].count == 1 or not metadata.deliver_at_time, "a delayed message is in no batch"
+        row += packed[number].count
+
+
+def test_messages_at_once_of_one_ordering_key_share_a_batch() -> None:
+    packed = pack([b"v"] * 6, ordering_keys=[b"a", b"a", b"b", b"b", b"b", b"b"], deliver_ms=[0, 0, 0, 9, 0, 0])
+    assert [each.count for each in packed] == [2, 1, 1, 2]
+
+
+def test_a_time_of_delivery_before_1970_is_refused() -> None:
+    refuses(ValueError, lambda: pack([b"v"], deliver_ms=[-1]), "time of delivery -1 ms")

@@ -72,3 +72,9 @@ async def test_ids_that_do_not_ascend_are_refused_and_nothing_is_sent(client: Cl
     assert len(broker.of(B.SEND)) == 1
     with pytest.raises(ValueError, match="needs a name"):
         await client.sequenced_producer(TOPIC, "")
+
+
+async def test_it_registers_a_schema_as_every_producer_may(client: Client, broker: FakeBroker):
+    await client.sequenced_producer(TOPIC, "mine", schema=pb.Schema(name="s", type=pb.Schema.Int32, schema_data=b""))
+    (asked,) = broker.of(B.PRODUCER)
+    assert asked.producer.schema.type == pb.Schema.Int32

@@ -75,6 +75,7 @@ def test_batches_between_plain_entries_keep_the_order_and_have_numbers() -> None
     assert found.batch_indexes == [-1, 0, 2, -1, -1, 0]
     assert found.batch_sizes == [0, 3, 3, 0, 0, 1]
     assert found.publish_ms[1:3] == [9, 9]
+    assert opened(batch(b"a", b"b", schema_version=b"1"), entry(b"c")).schema_versions == [b"1", b"1", b""]
 
 
 @pytest.mark.parametrize("compression", KINDS)
@@ -120,6 +121,7 @@ def test_an_entry_gives_what_protobuf_reads_of_it(messages) -> None:
         assert found.values[number] == (None if metadata.null_value else payload)
         assert found.keys[number] == key_of(metadata)
         assert found.properties[number] == properties_of(metadata)
+        assert found.schema_versions[number] == metadata.schema_version
         assert (found.publish_ms[number], found.event_ms[number]) == (metadata.publish_time, metadata.event_time)
     assert found.entry_ids == list(range(len(messages)))
 

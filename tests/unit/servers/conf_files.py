@@ -11,7 +11,7 @@ from quire.metadata.errors import InvalidConnectStringError
 from quire.metadata.layouts import FLAT, HIERARCHICAL
 from quire.servers.autorecovery.config import AUTORECOVERY
 from quire.servers.bookie.config import BOOKIE
-from quire.servers.bookie.process import located, zookeeper_config
+from quire.servers.bookie.located import located, zookeeper_config
 from quire.servers.broker.config import BROKER
 from quire.servers.cluster_config import SHELL, load_config
 from quire.servers.standalone.config import STANDALONE

@@ -14,6 +14,7 @@ from quire.client.deliveries import Deliveries
 from quire.client.errors import ConsumerBusyError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.spark.admin import TopicMissingError
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.unit.spark.entries import plain
 from tests.unit.spark.logs_of_brokers import stats_of
 
@@ -36,6 +37,8 @@ class FakeTopics:
         self.calls: list[tuple[Any, ...]] = []
         self.times: dict[int, MessageId] = {}
         self.entry = plain(b"value")
+        self.schemas: dict[str, list[pb.Schema]] = {}
+        """Schemas by topic, without partitions, oldest first."""
         self.on_create: Callable[[str], None] = lambda _topic: None
         self.client = self
 
@@ -56,8 +59,8 @@ class FakeTopics:
 
     # Admin
 
-    def many_internal_stats(self, topics: Sequence[str]) -> list[dict[str, Any] | None]:
-        self.calls.append(("stats", *topics))
+    def many_internal_stats(self, topics: Sequence[str], *, metadata: bool = False) -> list[dict[str, Any] | None]:
+        self.calls.append(("metadata" if metadata else "stats", *topics))
         return [self.stats(topic) for topic in topics]
 
     def stats(self, topic: str) -> dict[str, Any] | None:
@@ -114,6 +117,13 @@ class FakeTopics:
     async def topics(self, _namespace: str) -> list[str]:
         await trio.lowlevel.checkpoint()
         return sorted(self.logs)
+
+    async def schema(self, topic: str, version: bytes = b"") -> tuple[pb.Schema, bytes] | None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(("schema", topic, version))
+        found = self.schemas.get(topic, [])
+        number = int.from_bytes(version, "big") if version else len(found) - 1
+        return (found[number], number.to_bytes(8, "big")) if 0 <= number < len(found) else None
 
     async def reader(self, topic: str, start: MessageId, *, window: int) -> _Reader:
         await trio.lowlevel.checkpoint()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.client.authentication import basic_file, token_file
+from quire.client.authentication import basic, basic_file, token, token_file
 from quire.client.message_id import MessageId
 from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic_path
 from quire.spark.errors import OptionError, SourceUnavailableError
@@ -192,8 +192,18 @@ def test_options_of_a_query_show_no_secret(tmp_path: Path):
     assert client_options(Options.parse({"topic": "t"}, use="batch")).credentials is None
 
 
-@pytest.mark.parametrize("name", ["pulsar.client.authParams", "authToken", "pulsar.client.authPluginClassName"])
+@pytest.mark.parametrize("name", ["pulsar.client.authParams", "authTokens", "kafka.ssl.key.password"])
 def test_a_credential_in_an_option_is_refused_without_being_shown(name: str):
     with pytest.raises(OptionError) as caught:
         Options.parse({"topic": "t", name: "token:s3cret"}, use="batch")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "text"), [("authToken", "s3cret"), ("authPassword", "user:s3cret")])
+def test_a_credential_in_an_option_is_used_and_not_shown(name: str, text: str):
+    options = Options.parse({"topic": "t", name: text}, use="batch")
+    expected = token("s3cret") if name == "authToken" else basic("user", "s3cret")
+    assert client_options(options).credentials == expected
+    assert pickle.loads(pickle.dumps(options)) == options
+    for shown in (repr(options), str(options), f"{options.authentication}", repr(client_options(options))):
+        assert "s3cret" not in shown

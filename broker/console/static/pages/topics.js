@@ -30,6 +30,7 @@ export async function show(root, { query, keep, signal, title }) {
   const failed = h("div", {});
   const said = h("p", { class: "muted", role: "status" });
   const none = h("div", {});
+  const unknown = h("p", { class: "muted", role: "status" });
   const state = h("span", { class: "live-state", role: "status" }, "connecting");
   const headers = h("div", { class: "topic-row head", role: "row" });
 
@@ -51,7 +52,7 @@ export async function show(root, { query, keep, signal, title }) {
     h("div", { class: "page-head" },
       h("div", {}, h("h1", {}, "Topics"), said),
       h("div", { class: "page-tools" }, state, h("button", { type: "button", class: "primary", onclick: () => create(wish, again) }, "Create topic"))),
-    figures,
+    figures, unknown,
     h("div", { class: "toolbar" },
       h("label", { class: "field grow" }, h("span", {}, "Search"), search),
       h("label", { class: "field" }, h("span", {}, "Show"), only),
@@ -111,6 +112,7 @@ export async function show(root, { query, keep, signal, title }) {
       ? empty("No topic matches.", "Change the search or what is shown.") : empty("There are no topics yet.", "Create one, or connect a producer.")));
     const { totals } = answer;
     if (!("messagesIn" in totals)) { put(figures); return; }
+    setText(unknown, totals.silent ? `Brokers of ${count(totals.silent)} topics and partitions do not answer: they are not in these numbers.` : "");
     const values = [["Messages in", rate(totals.messagesIn)], ["Messages out", rate(totals.messagesOut)], ["Bytes in", byteRate(totals.bytesIn)],
       ["Backlog", count(totals.backlog)], ["Storage", bytes(totals.storage)], ["Producers", count(totals.producers)], ["Consumers", count(totals.consumers)]];
     if (figures.children.length !== values.length) put(figures, values.map(([name]) => h("div", {}, h("dt", {}, name), h("dd", {}))));
@@ -161,7 +163,9 @@ function render(row, element) {
   if (link.getAttribute("href") !== href) { link.setAttribute("href", href); link.title = row.topic; }
   setText(link, local);
   const parts = row.partitions ? ` · ${row.partitions} partitions` : "";
-  setText(space, `${namespace}${domain === "persistent" ? "" : " · non-persistent"}${parts}${row.loaded ? "" : " · not loaded"}`);
+  const part = row.partitions > row.silent ? ` of ${count(row.silent)} partitions` : "";
+  const state = row.silent ? ` · no answer${part} from ${row.silent > 1 ? "their brokers" : "its broker"}` : row.loaded ? "" : " · not loaded";
+  setText(space, `${namespace}${domain === "persistent" ? "" : " · non-persistent"}${parts}${state}`);
   setText(text, rate(row.messagesIn));
   drawSpark(svg, row.curve ?? []);
   setText(cells[2], rate(row.messagesOut));

@@ -8,7 +8,6 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from quire.ledger.striping import Striping
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 
@@ -52,26 +51,6 @@ def metadata_value(metadata: LedgerMetadata) -> dict[str, Any]:
     value["ensembles"] = {str(each.first_entry_id): list(each.bookies) for each in metadata.fragments}
     value["customMetadata"] = {key: _base64(item) for key, item in metadata.custom_metadata}
     return value
-
-
-def has_entries_on(metadata: LedgerMetadata, bookie_id: str) -> bool:
-    """Return whether the bookie has entries of the ledger, or may still get some.
-
-    A member of an ensemble can have none: the ledger is closed and empty, or no write set of its few entries reaches
-    it. Source: BookKeeperAdmin.areEntriesOfLedgerStoredInTheBookie.
-    """
-    striping = Striping(metadata.ensemble_size, metadata.write_quorum)
-    followers = [each.first_entry_id for each in metadata.fragments[1:]]
-    for fragment, stop in zip(metadata.fragments, [*followers, None], strict=True):
-        if bookie_id not in fragment.bookies:
-            continue
-        if stop is None:
-            if metadata.state is not LedgerState.CLOSED:
-                return True
-            stop = metadata.last_entry_id + 1
-        if striping.stored_from(fragment.bookies.index(bookie_id), fragment.first_entry_id) < stop:
-            return True
-    return False
 
 
 def _base64(data: bytes) -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
+from autorecovery.removal.ledger_scan import Show, has_entries_on, read_each
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, BothDumpAndRestoreError, ShellError
-from quire.cli.shell.ledger.ledger_text import has_entries_on, metadata_text, metadata_value
+from quire.cli.shell.ledger.ledger_text import metadata_text, metadata_value
 from quire.metadata import ledger_codec
 from quire.metadata.errors import MalformedMetadataError, NodeExistsError, UnsupportedLayoutError
 from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import ANY_VERSION, MetadataStore
-from quire.world.tasks import for_each
-
-READS_AT_ONCE: Final = 64
 
 LEDGER = CommandOption(name="ledgerid", short="l", kind=OptionKind.LEDGER, required=True, help="Id of the ledger.")
 
@@ -47,40 +43,10 @@ async def list_ledgers(shell: Shell, arguments: Arguments) -> int:
     return FAILED if unreadable else 0
 
 
-async def each_ledger(
-    shell: Shell, manager: LedgerManager, show: Callable[[int, LedgerMetadata | str | None], None]
-) -> None:
-    """Call `show` with each ledger's id and its metadata, in order of the ids.
-
-    Instead of the metadata it gets the error of an unreadable one, or None for a deleted one. Many are read
-    concurrently."""
-    seen = 0
-    waiting: list[int] = []
-
-    async def read_waiting() -> None:
-        nonlocal seen
-        found: dict[int, LedgerMetadata | str | None] = {}
-
-        async def read(ledger_id: int) -> None:
-            try:
-                stored = await manager.read(ledger_id)
-                found[ledger_id] = None if stored is None else stored.value
-            except (MalformedMetadataError, UnsupportedLayoutError) as error:
-                found[ledger_id] = str(error)
-
-        await for_each(waiting, read, at_once=READS_AT_ONCE, name="ledger metadata")
-        for ledger_id in waiting:
-            show(ledger_id, found[ledger_id])
-        seen += len(waiting)
-        waiting.clear()
-
+async def each_ledger(shell: Shell, manager: LedgerManager, show: Show) -> None:
+    """Call `show` with each ledger's id and its metadata, in order of the ids, with progress on standard error."""
     with shell.output.progress("ledgers examined") as done:
-        async for ledger_id in manager.ledger_ids():
-            waiting.append(ledger_id)
-            if len(waiting) == READS_AT_ONCE:
-                await read_waiting()
-                done(seen)
-        await read_waiting()
+        await read_each(manager, show, done)
 
 
 async def ledger_metadata(shell: Shell, arguments: Arguments) -> int:

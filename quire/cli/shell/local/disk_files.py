@@ -60,9 +60,11 @@ def _journal_id(name: str) -> int:
 
 async def active_ledgers(shell: Shell, arguments: Arguments) -> int:
     log_id = files.file_id(str(arguments.number("logId")), ".log")
-    path = files.find(shell, shell.config.ledgers, log_name(log_id))
-    with files.opened(shell, path) as file:
-        ledgers = sorted(ledger_sizes(file, path)[0])
+    found_ledgers: set[int] = set()
+    for path in files.find(shell, shell.config.ledgers, log_name(log_id)):
+        with files.opened(shell, path) as file:
+            found_ledgers.update(ledger_sizes(file, path)[0])
+    ledgers = sorted(found_ledgers)
     if not ledgers:
         shell.output.line(f"Ledgers on log file {log_id} is empty")
     timeout_s = arguments.number("timeout") / 1000 if arguments.has("timeout") else float("inf")

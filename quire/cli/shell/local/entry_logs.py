@@ -58,13 +58,14 @@ async def read_log(shell: Shell, arguments: Arguments) -> int:
         def wanted(entry: ScannedEntry) -> bool:
             return True
 
-    return _print_log(shell, log_id, wanted, title, missing, with_data=arguments.has("msg"))
+    paths = files.find(shell, shell.config.ledgers, log_name(log_id), arguments.operands[0])
+    with_data = arguments.has("msg")
+    return max([_print_log(shell, path, wanted, title, missing, with_data=with_data) for path in paths])
 
 
 def _print_log(
-    shell: Shell, log_id: int, wanted: Callable[[ScannedEntry], bool], title: str, missing: str, *, with_data: bool
+    shell: Shell, path: str, wanted: Callable[[ScannedEntry], bool], title: str, missing: str, *, with_data: bool
 ) -> int:
-    path = files.find(shell, shell.config.ledgers, log_name(log_id))
     printer = RecordPrinter(ledger_ids=shell.ledger_ids, entries=shell.entries, with_data=with_data)
     found = False
     with files.opened(shell, path) as file:
@@ -88,12 +89,12 @@ def _print_log(
 
 async def read_log_metadata(shell: Shell, arguments: Arguments) -> int:
     log_id = files.file_id(arguments.operands[0], ".log", base=16)
-    _print_metadata(shell, log_id)
+    for path in files.find(shell, shell.config.ledgers, log_name(log_id), arguments.operands[0]):
+        _print_metadata(shell, log_id, path)
     return 0
 
 
-def _print_metadata(shell: Shell, log_id: int) -> None:
-    path = files.find(shell, shell.config.ledgers, log_name(log_id))
+def _print_metadata(shell: Shell, log_id: int, path: str) -> None:
     with files.opened(shell, path) as file:
         shell.output.line(f"Print entryLogMetadata of entrylog {log_id} ({log_name(log_id)})")
         sizes, has_map = ledger_sizes(file, path)

@@ -38,12 +38,20 @@ def full_path(path: str) -> str:
     return os.path.realpath(path)
 
 
-def find(shell: Shell, folders: tuple[str, ...], name: str) -> str:
-    """Return the path of a file in one of the folders. Raises ShellError if none has it."""
-    for folder in folders:
-        if shell.world.disk.exists(f"{folder}/{name}"):
-            return f"{folder}/{name}"
-    raise ShellError(f"there is no file {name} in {', '.join(folders)}")
+def find(shell: Shell, folders: tuple[str, ...], name: str, operand: str = "") -> list[str]:
+    """Return the paths of a file in the folders: several ledger folders have entry logs of the same names.
+
+    An operand that is a path into one of the folders means that file alone. With several, the paths are noted on
+    standard error. Raises ShellError if none has it."""
+    given = full_path(os.path.dirname(operand)) if "/" in operand else ""
+    named = [folder for folder in folders if given in (full_path(folder), full_path(os.path.dirname(folder)))]
+    looked = named or folders
+    found = [f"{folder}/{name}" for folder in dict.fromkeys(looked) if shell.world.disk.exists(f"{folder}/{name}")]
+    if not found:
+        raise ShellError(f"there is no file {name} in {', '.join(looked)}")
+    if len(folders) > 1:
+        shell.output.note(f"{name} is in {' and '.join(PurePath(path).parent.as_posix() for path in found)}")
+    return found
 
 
 def file_id(text: str, suffix: str, *, base: int = 10) -> int:

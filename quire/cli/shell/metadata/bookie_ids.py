@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import trio
 
+from autorecovery.auditing.overview import running_bookies
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError, UsageError
 from quire.cli.shell.metadata.addresses import addresses
-from quire.cli.shell.metadata.cluster import running_bookies
 from quire.metadata.bookies import check_bookie_id
 from quire.metadata.errors import NoNodeError
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from autorecovery.auditing.overview import running_bookies
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import RefusedError
-from quire.metadata import bookies, clusters
+from quire.metadata import clusters
 from quire.metadata.errors import ClusterRefusedError, NoNodeError
 from quire.metadata.layouts import HIERARCHICAL, LedgerLayout
 from quire.metadata.ledgers import read_instance_id, read_layout
@@ -92,17 +93,6 @@ async def what_is_instance_id(shell: Shell, arguments: Arguments) -> int:
     text = f"Metadata Service Uri: {uri} InstanceId: {instance_id}"
     shell.output.tell(text, metadataServiceUri=uri, instanceId=instance_id)
     return 0
-
-
-async def running_bookies(store: MetadataStore, root: str) -> list[str]:
-    """Return the ids of the registered bookies, writable or not."""
-    found: list[str] = []
-    for names in (bookies.available, bookies.readonly):
-        try:
-            found += await names(store, root=root)
-        except NoNodeError:
-            continue
-    return found
 
 
 async def _layout(store: MetadataStore, root: str) -> LedgerLayout:

@@ -6,12 +6,12 @@ A file that is not a cookie is not stored: its bookie would no longer start. (Th
 
 from __future__ import annotations
 
+from autorecovery.removal.decommissioning import forget_cookie
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger.ledgers import read_file, write_file
-from quire.metadata import bookies
 from quire.metadata.bookies import Cookie, check_bookie_id, decode_cookie, encode_cookie
 from quire.metadata.errors import MetadataError, NodeExistsError, NoNodeError
 from quire.metadata.ledgers import read_instance_id
@@ -52,13 +52,10 @@ async def cookie_delete(shell: Shell, arguments: Arguments) -> int:
     return 0
 
 
-async def forget_cookie(shell: Shell, store: MetadataStore, bookie_id: str) -> None:
+async def forget_and_tell(shell: Shell, store: MetadataStore, bookie_id: str) -> None:
     """Delete the cookie of a removed bookie, and print whether there was one."""
-    try:
-        await bookies.delete_cookie(store, bookie_id, root=shell.root)
-        shell.output.note(f"deleted the cookie of {bookie_id}")
-    except NoNodeError:
-        shell.output.note(f"there is no cookie of {bookie_id}")
+    there = await forget_cookie(store, bookie_id, root=shell.root)
+    shell.output.note(f"deleted the cookie of {bookie_id}" if there else f"there is no cookie of {bookie_id}")
 
 
 async def cookie_get(shell: Shell, arguments: Arguments) -> int:

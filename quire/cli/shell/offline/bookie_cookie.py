@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autorecovery.auditing.overview import running_bookies
 from bookie.cookie import VERSION_FILE
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
@@ -18,7 +19,6 @@ from quire.cli.shell.errors import RefusedError, ShellError, UsageError
 from quire.cli.shell.ledger.probes import local_bookie_id
 from quire.cli.shell.local.files import full_path
 from quire.cli.shell.metadata.addresses import addresses
-from quire.cli.shell.metadata.cluster import running_bookies
 from quire.cli.shell.offline.stopped import folders, stopped
 from quire.metadata import bookies
 from quire.metadata.bookies import Cookie, encode_cookie

@@ -6,6 +6,7 @@ be needed: replace-disk checks that.
 
 from __future__ import annotations
 
+from autorecovery.auditing.overview import running_bookies
 from bookie.folders import LOCK_FILE
 from bookie.rebuild.trees import empty_folder
 from quire.cli.shell.arguments import Arguments, CommandOption
@@ -13,7 +14,6 @@ from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import RefusedError
 from quire.cli.shell.ledger.probes import local_bookie_id
-from quire.cli.shell.metadata.cluster import running_bookies
 from quire.cli.shell.offline.stopped import folders, stopped
 from quire.metadata import bookies
 from quire.metadata.errors import NoNodeError

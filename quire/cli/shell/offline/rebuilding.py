@@ -72,42 +72,34 @@ async def rebuild_ledgers_index(shell: Shell, arguments: Arguments) -> int:
             text = f"Found ledger {shell.ledger_ids.write(ledger_id)} in {where}"
             output.tell(text, ledgerId=ledger_id, foundIn=where)
 
-    with stopped(shell):
-        for number, (ledgers, index) in enumerate(pairs):
-            with output.progress("entry logs read") as done:
-                found = rebuild_ledgers(
-                    shell.world.disk,
-                    shell.world.key_value,
-                    shell.config.journals,
-                    ledgers,
-                    index,
-                    at,
-                    mine=partial(_is_in, number, len(pairs)),
-                    found=told,
-                    progress=partial(_read_log, done),
-                )
-            for note in found.notes:
-                output.note(note)
-            if found.backup:
-                output.note(f"the old index is in {found.backup}")
-            output.tell(
-                f"{index}: {found.ledgers} ledgers, all fenced, {found.with_key} with their master key",
-                index=index,
-                ledgers=found.ledgers,
-                withMasterKey=found.with_key,
-                backup=found.backup or None,
-            )
+    with stopped(shell), output.progress("entry logs read") as done:
+        results = rebuild_ledgers(
+            shell.world.disk,
+            shell.world.key_value,
+            shell.config.journals,
+            pairs,
+            at,
+            found=told,
+            progress=partial(_read_log, done),
+        )
+    for (_, index), found in zip(pairs, results, strict=True):
+        for note in found.notes:
+            output.note(note)
+        if found.backup:
+            output.note(f"the old index is in {found.backup}")
+        output.tell(
+            f"{index}: {found.ledgers} ledgers, all fenced, {found.with_key} with their master key",
+            index=index,
+            ledgers=found.ledgers,
+            withMasterKey=found.with_key,
+            backup=found.backup or None,
+        )
     output.line("-- Done rebuilding DBStorage ledgers index --")
     return 0
 
 
 def _read_log(done: Callable[[int], None], log: str, count: int, total: int) -> None:
     done(count)
-
-
-def _is_in(folder: int, folders: int, ledger_id: int) -> bool:
-    """Return whether a ledger belongs to this one of the ledger folders."""
-    return ledger_id % folders == folder
 
 
 async def check_ledgers_index(shell: Shell, arguments: Arguments) -> int:

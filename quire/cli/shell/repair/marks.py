@@ -5,6 +5,8 @@ findings and settings of auto recovery.
 from __future__ import annotations
 
 from autorecovery.auditing.election import read_auditor
+from autorecovery.auditing.overview import working_auditor
+from autorecovery.errors import NoAuditorError
 from autorecovery.marks.underreplication import Underreplicated, UnderreplicatedLedgers
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
@@ -130,7 +132,7 @@ async def lost_bookie_recovery_delay(shell: Shell, arguments: Arguments) -> int:
 async def trigger_audit(shell: Shell, arguments: Arguments) -> int:
     async with shell.store() as store:
         marks = marks_of(shell, store)
-        auditor = await working_auditor(shell, store, marks)
+        auditor = await auditor_at_work(shell, store, marks)
         if arguments.has("dry-run"):
             shell.output.tell(f"The auditor {auditor} would look for lost bookies now", auditor=auditor)
             return 0
@@ -139,14 +141,12 @@ async def trigger_audit(shell: Shell, arguments: Arguments) -> int:
     return 0
 
 
-async def working_auditor(shell: Shell, store: MetadataStore, marks: UnderreplicatedLedgers) -> str:
+async def auditor_at_work(shell: Shell, store: MetadataStore, marks: UnderreplicatedLedgers) -> str:
     """Return the auditor's id. Raises ShellError if auto recovery is disabled, or there is none."""
-    if not await marks.is_enabled():
-        raise ShellError("auto recovery is disabled: enable it first (quire shell autorecovery -enable)")
-    auditor = await read_auditor(store, shell.root)
-    if auditor is None:
-        raise ShellError("no auditor is running: start one (quire autorecovery)")
-    return auditor
+    try:
+        return await working_auditor(store, marks, shell.root)
+    except NoAuditorError as error:
+        raise ShellError(str(error)) from error
 
 
 async def who_is_auditor(shell: Shell, arguments: Arguments) -> int:

@@ -6,39 +6,25 @@ unless it was said that such ledgers are to be skipped.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from autorecovery.copying.bookie_recovery import BookieRecovery, LedgerPlan
-from autorecovery.copying.replicator import Replicator
+from autorecovery.copying.replicator import Copied, Replicator
 from autorecovery.copying.throttle import Throttle
 from autorecovery.ledger_checker import LedgerChecker
+from autorecovery.removal.recovering import RecoveryOutcome, concerned_ledgers, recover_ledgers, remedy
 from quire.cli.shell.arguments import Arguments, CommandOption, OptionKind
 from quire.cli.shell.command import Command
 from quire.cli.shell.context import Shell
 from quire.cli.shell.errors import FAILED, ShellError
-from quire.cli.shell.ledger.ledgers import each_ledger
-from quire.cli.shell.metadata.cookies import forget_cookie
+from quire.cli.shell.metadata.cookies import forget_and_tell
 from quire.ledger.client import LedgerClient
-from quire.ledger.errors import (
-    BookieError,
-    DigestMismatchError,
-    LedgerError,
-    LedgerReadError,
-    LedgerRecoveryError,
-    LedgerUnauthorizedError,
-    NoSuchEntryError,
-    NoSuchLedgerError,
-    NotEnoughBookiesError,
-)
+from quire.ledger.errors import LedgerError
 from quire.metadata.bookies import check_bookie_id
 from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.metadata.store import MetadataStore
-from quire.world.tasks import for_each
-
-LEDGERS_AT_ONCE: Final = 8
 
 
 async def recover(shell: Shell, arguments: Arguments) -> int:
@@ -81,7 +67,7 @@ async def recover(shell: Shell, arguments: Arguments) -> int:
             return 0 if skipped and not arguments.has("deleteCookie") else FAILED
         if arguments.has("deleteCookie"):
             for bookie_id in named:
-                await forget_cookie(shell, store, bookie_id)
+                await forget_and_tell(shell, store, bookie_id)
     return 0
 
 
@@ -93,71 +79,33 @@ async def _concerned(
         ledger_id = arguments.number("ledger")
         metadata = await client.read_metadata(ledger_id)
         return ({ledger_id: metadata} if recovery.concerns(metadata) else {}), 0
-    found: dict[int, LedgerMetadata] = {}
     unreadable = 0
 
-    def look(ledger_id: int, metadata: LedgerMetadata | str | None) -> None:
+    def tell(ledger_id: int, error: str) -> None:
         nonlocal unreadable
-        if isinstance(metadata, str):
-            unreadable += 1
-            shell.output.note(f"ledger {shell.ledger_ids.write(ledger_id)}: {metadata}")
-        elif metadata is not None and recovery.concerns(metadata):
-            found[ledger_id] = metadata
+        unreadable += 1
+        shell.output.note(f"ledger {shell.ledger_ids.write(ledger_id)}: {error}")
 
-    await each_ledger(shell, await shell.ledgers(store), look)
+    with shell.output.progress("ledgers examined") as examined:
+        found = await concerned_ledgers(await shell.ledgers(store), recovery, tell, examined)
     return found, unreadable
-
-
-REMEDIES: Final[tuple[tuple[type[LedgerError], str], ...]] = (
-    (NotEnoughBookiesError, "start a bookie outside its ensemble, or add one"),
-    (NoSuchEntryError, "start the bookies that had the entry; if their disks are lost, so is the entry"),
-    (DigestMismatchError, "start other bookies that have the entry; if there are none, it is permanently damaged"),
-    (LedgerReadError, "start the bookies that have the entry"),
-    (LedgerRecoveryError, "start more bookies of its last ensemble, so that its end can be found"),
-    (LedgerUnauthorizedError, "set passwd and digestType to those of its writer"),
-    (BookieError, "make sure that the bookie accepts copies"),
-)
-"""By kind of failure, the first that fits: the remedy before the next `recover`."""
-RUN_AGAIN: Final = "run recover again"
-
-
-def remedy(error: LedgerError) -> str:
-    """Return the remedy for a ledger that cannot be recovered."""
-    first = next((text for kind, text in REMEDIES if isinstance(error, kind)), "")
-    return f"{first}, then {RUN_AGAIN}" if first else RUN_AGAIN
 
 
 async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[LedgerPlan]) -> int:
     """Recover all ledgers; return how many could not be recovered.
 
     Each of these is printed, with the reason and the remedy, and does not prevent the others. MetadataError ends it."""
-    recovered = gone = 0
-    left: Counter[str] = Counter()
+    outcome = RecoveryOutcome(len(plans))
 
     def sum_up() -> None:
-        tried = recovered + gone + left.total()
-        untried = f", {len(plans) - tried} were not tried" if tried < len(plans) else ""
-        shell.output.note(
-            f"{recovered + gone} of {len(plans)} ledgers recovered, {left.total()} cannot be now{untried}"
-        )
-        for what, count in left.most_common():
+        shell.output.note(outcome.summary())
+        for what, count in outcome.left.most_common():
             shell.output.note(f"  {count}: {what}")
 
     with shell.output.progress("ledgers recovered", len(plans)) as done:
 
-        async def one(plan: LedgerPlan) -> None:
-            nonlocal recovered, gone
+        def recovered(plan: LedgerPlan, copied: Copied) -> None:
             name = shell.ledger_ids.write(plan.ledger_id)
-            try:
-                copied = await recovery.recover(plan.ledger_id)
-            except NoSuchLedgerError:
-                gone += 1
-                return  # deleted meanwhile
-            except LedgerError as error:
-                left[remedy(error)] += 1
-                shell.output.note(f"ledger {name} cannot be recovered: {error}: {remedy(error)}")
-                return
-            recovered += 1
             shell.output.tell(
                 f"Recovered ledger {name}{' [fenced]' if plan.fence else ''}: {copied.entries} entries",
                 ledgerId=plan.ledger_id,
@@ -165,16 +113,20 @@ async def _recover_all(shell: Shell, recovery: BookieRecovery, plans: Sequence[L
                 entries=copied.entries,
                 bytes=copied.bytes,
             )
-            done(recovered)
+            done(outcome.recovered)
+
+        def failed(plan: LedgerPlan, error: LedgerError) -> None:
+            name = shell.ledger_ids.write(plan.ledger_id)
+            shell.output.note(f"ledger {name} cannot be recovered: {error}: {remedy(error)}")
 
         try:
-            await for_each(plans, one, at_once=LEDGERS_AT_ONCE, name="recovery")
+            await recover_ledgers(recovery, plans, outcome, recovered=recovered, failed=failed)
         except MetadataError:
             sum_up()
             raise
-    if left:
+    if outcome.left:
         sum_up()
-    return left.total()
+    return outcome.left.total()
 
 
 def _show(shell: Shell, ledgers: dict[int, LedgerMetadata], named: Sequence[str]) -> int:

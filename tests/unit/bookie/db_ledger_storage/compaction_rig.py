@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions, CompactionResult
@@ -23,8 +23,8 @@ def options(**settings: Any) -> StorageOptions:
     return StorageOptions(log_size_max=LOG_SIZE, compaction=compaction)
 
 
-def live(*ledgers: int) -> Callable[[], AsyncIterator[int]]:
-    async def ledger_ids() -> AsyncIterator[int]:
+def live(*ledgers: int) -> Callable[[], AsyncGenerator[int, None]]:
+    async def ledger_ids() -> AsyncGenerator[int, None]:
         for ledger_id in ledgers:
             yield ledger_id
 

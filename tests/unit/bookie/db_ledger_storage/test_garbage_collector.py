@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from struct import pack
 
 import pytest
@@ -22,8 +22,8 @@ OPTIONS = StorageOptions(log_size_max=1024 + 10 * 44)
 """Size of a log in bytes: ten entries."""
 
 
-def live(*ledgers: int) -> Callable[[], AsyncIterable[int]]:
-    async def ledger_ids() -> AsyncIterator[int]:
+def live(*ledgers: int) -> Callable[[], AsyncGenerator[int, None]]:
+    async def ledger_ids() -> AsyncGenerator[int, None]:
         for ledger_id in ledgers:
             yield ledger_id
 
@@ -82,7 +82,7 @@ async def test_the_log_that_is_written_never_goes(run_of, storage):
 
 
 async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of, host, storage):
-    async def broken() -> AsyncIterator[int]:
+    async def broken() -> AsyncGenerator[int, None]:
         yield 1
         raise OSError("metadata is away")
 
@@ -95,7 +95,7 @@ async def test_nothing_goes_when_the_metadata_cannot_be_read(run_of, host, stora
 async def test_a_ledger_created_while_the_collector_looks_is_safe(run_of, storage):
     await fill(storage, run_of, 1)
 
-    async def ledger_ids() -> AsyncIterator[int]:
+    async def ledger_ids() -> AsyncGenerator[int, None]:
         yield 1  # the state when the listing began...
         storage.set_master_key(9, b"k")
         storage.add(run_of(9, range(3)))  # ...and ledger 9 got its first entries before it ended

@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 import trio
 
+from bookie.bookie import STOP_MAX_S
+from bookie.errors import StorageFailedError
+from bookie.journal.seal import read_seal
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
@@ -106,3 +109,87 @@ async def test_adds_ask_for_room_where_the_ledger_is(machine: Machine) -> None:
         assert await client.add(1, 3) == v2.AddAcks(Rc.OK, 1, 3, 3), "ledger 1 has stayed in directory 0"
         await bookie.collect_garbage(MemoryStore(machine.tree), bookie.instance_id)
         machine.host.disk.folders.mend(LEDGERS[1])
+
+
+# --- a journal that begins a new file
+
+
+@pytest.mark.expect_error(STALLED)
+async def test_a_journal_that_begins_a_file_does_not_wait_for_a_directory_that_hangs(machine: Machine) -> None:
+    """Each directory has a copy of the journal's seal, which is synced with each new file."""
+    machine.config = replace(SPREAD, flush_interval_ms=10_000_000)
+    async with machine.life() as (bookie, client):
+        await fill(client)
+        machine.host.disk.folders.hang(LEDGERS[1])
+        for journal in bookie.journal.journals:
+            journal.economize(True)  # it ends its file with the next group
+        with trio.fail_after(1):
+            await accept(client, 3)
+        await trio.sleep(40)
+        assert bookie.directories.usable == [0, 2], "the sync that hangs is noticed"
+        with trio.fail_after(1):
+            await accept(client, 4)
+        machine.host.disk.folders.mend(LEDGERS[1])
+        await trio.sleep(1)
+        assert bookie.directories.usable == [0, 1, 2]
+    async with machine.life() as (_, client):
+        await holds(client, 3)
+
+
+@pytest.mark.expect_error("ledger directory failed")
+async def test_a_directory_whose_copy_of_a_seal_cannot_be_synced_fails_alone(machine: Machine) -> None:
+    machine.config = replace(SPREAD, flush_interval_ms=10_000_000, disk_check_interval_ms=10_000_000)
+    async with machine.life() as (bookie, client):
+        await fill(client)
+        machine.host.disk.folders.break_(LEDGERS[1])
+        for journal in bookie.journal.journals:
+            journal.economize(True)
+        await accept(client, 3)
+        await trio.sleep(1)
+        assert bookie.directories.usable == [0, 2]
+        machine.host.disk.folders.mend(LEDGERS[1])
+    async with machine.life() as (_, client):
+        await holds(client, 3)
+
+
+async def test_the_seals_of_a_new_file_are_durable_soon(machine: Machine) -> None:
+    """A power cut then finds that the journal must reach the new file."""
+    machine.config = replace(SPREAD, flush_interval_ms=10_000_000)
+    async with machine.life(crash=True) as (bookie, client):
+        await fill(client)
+        journal = bookie.journal.journals[0]
+        journal.economize(True)
+        await accept(client, 3)
+        await trio.sleep(1)
+        begun = journal.mark().file_id
+    disk = machine.host.world().disk
+    for folder in LEDGERS:
+        seal = read_seal(disk, f"{folder}/current/lastMark.0.sealed")
+        assert seal is not None
+        assert seal.end is not None
+        assert seal.end.file_id == begun, folder
+
+
+# --- a stop
+
+
+@pytest.mark.expect_error("stop abandoned", "ledger directory failed")
+@pytest.mark.parametrize("noticed", [False, pytest.param(True, marks=pytest.mark.expect_error(STALLED))])
+async def test_a_stop_with_a_directory_that_hangs_ends_at_its_deadline(machine: Machine, noticed: bool) -> None:
+    machine.config = replace(SPREAD, flush_interval_ms=1000)
+    began = 0.0
+
+    async def stopped() -> None:
+        nonlocal began
+        async with machine.life() as (_, client):
+            await fill(client)
+            machine.host.disk.folders.hang(LEDGERS[1])
+            await trio.sleep(45 if noticed else 0)
+            began = trio.current_time()
+
+    with pytest.RaisesGroup(pytest.RaisesExc(StorageFailedError, match="stop abandoned")):
+        await stopped()
+    assert trio.current_time() - began <= STOP_MAX_S + 1
+    machine.host.disk.folders.mend(LEDGERS[1])
+    async with machine.life() as (_, client):
+        await holds(client)

@@ -98,6 +98,35 @@ async def test_a_failed_directory_that_needs_nothing_of_a_journal_does_not_hold_
 
 
 @pytest.mark.expect_error(FAILED)
+async def test_a_journal_that_grows_behind_a_failed_directory_is_reported(
+    world: World, tree: MemoryTree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(SPREAD, journal_size_max_mb=1, flush_interval_ms=1000, write_cache_mb=64)
+    warning = "journal grows, its files cannot be deleted"
+    async with opened(world, tree, config) as bookie:
+        client = Client(bookie)
+        journal = bookie.journal.journals[1]
+        for entry_id in range(12):
+            await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+        await trio.sleep(5)
+        assert journal.backlog_bytes < 1 << 20, "the marks move, and the files are deleted"
+        assert warning not in capsys.readouterr().err
+        await client.add(1, 0)
+        break_flush(bookie, 1, EIO)
+        for entry_id in range(12, 24):
+            await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+        await trio.sleep(60)
+        assert bookie.directories.usable == [0, 2]
+        assert 6_000_000 < journal.backlog_bytes < 7_000_000
+        lines = [line for line in capsys.readouterr().err.splitlines() if warning in line]
+        assert len(lines) == 1, "once, until it has doubled"
+        assert f"held_by={LEDGERS[1]}" in lines[0]
+        assert bookie.journal.journals[0].backlog_bytes < 1 << 20, "that journal has nothing of the directory"
+        other = [line for line in lines if "/data/journal0" in line]
+        assert not other
+
+
+@pytest.mark.expect_error(FAILED)
 async def test_a_failed_directory_stays_failed_until_a_restart(spread: Bookie) -> None:
     await fill(Client(spread))
     repair = break_flush(spread, 1, EIO)
@@ -201,6 +230,30 @@ async def test_a_disk_that_hangs_for_a_minute_holds_up_no_other(spread: Bookie) 
     assert await client.add(1, 4) == v2.AddAcks(Rc.OK, 1, 4, 4)
     await spread.checkpoint()
     assert spread.last_marks == [journal.mark() for journal in spread.journal.journals]
+
+
+@pytest.mark.expect_error("ledger directory does not answer")
+async def test_a_flush_that_hangs_is_noticed_though_another_job_on_the_directory_ends(spread: Bookie) -> None:
+    client = Client(spread)
+    await fill(client)
+    storage = spread.storage.directories[1]
+    flush = storage.flush
+
+    async def hang() -> None:
+        storage.flush = flush  # type: ignore[method-assign]
+        await trio.sleep(60)
+        await flush()
+
+    storage.flush = hang  # type: ignore[method-assign]
+    spread.request_flush(1)
+    await trio.sleep(10)
+    await spread._checkpoints._detached.busy(1, trio.lowlevel.checkpoint)
+    await trio.sleep(25)
+    assert spread.directories.usable == [0, 2]
+    await spread._checkpoints._detached.busy(1, trio.lowlevel.checkpoint)
+    assert spread.directories.usable == [0, 2], "the flush still hangs"
+    await trio.sleep(30)
+    assert spread.directories.usable == [0, 1, 2]
 
 
 @pytest.mark.expect_error("ledger directory does not answer")

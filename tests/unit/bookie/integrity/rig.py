@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,13 +14,14 @@ from autorecovery.service import open_repair_client
 from bookie.bookie import Bookie, open_bookie
 from bookie.config import BookieConfig
 from bookie.integrity.check import DataIntegrity
+from bookie.integrity.peers import OtherCopies
 from bookie.scrubber.scrubber import Scrubber
 from bookie.server import serve_bookie
 from quire.ledger import LedgerClient
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.metadata.ledgers import LedgerManager, SequenceLedgerIds, initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.servers.bookie.peers import peers_of
+from quire.servers.bookie.peers import peers_on
 from quire.world.doors import World
 from simulation.machines.disk_image import DiskImage
 from simulation.machines.key_value import MapImages
@@ -77,7 +78,12 @@ class Member:
         try:
             async with open_bookie(world, self.config, store) as bookie:
                 self._up = bookie
-                peers = peers_of(world, store, CLIENT, bookie_id=self.id, root="/ledgers")
+
+                @asynccontextmanager
+                async def peers() -> AsyncGenerator[OtherCopies]:
+                    async with open_repair_client(world, store, CLIENT) as client:
+                        yield peers_on(client, CLIENT, bookie_id=self.id)
+
                 self.integrity = DataIntegrity(bookie, store, peers)
                 self.scrubber = Scrubber(bookie, store, peers)
                 async with trio.open_nursery() as nursery:

@@ -84,6 +84,28 @@ def test_every_ledger_and_entry_is_found_in_its_folder(count: int) -> None:
     assert (found.copied == 0) == (count == 1)
 
 
+def test_a_ledger_that_an_index_has_already_is_converted_to_its_folder() -> None:
+    """A folder was added after a conversion that did not come to its end: the ledger stays where it was."""
+    world = Universe(1).host("host").world()
+    folders = [current(0), current(1)]
+    written(world, folders)
+    moved = next(ledger_id for ledger_id in LEDGERS if ledger_id % 2)
+    rows = world.key_value.open(f"{folders[0]}/ledgers")
+    batch = rows.batch()
+    batch.put(moved.to_bytes(8, "big"), facts(LEDGERS[moved]).encode())
+    rows.write(batch, sync=True)
+    rows.close()
+    convert_to_db(world.disk, world.key_value, folders, folders)
+    places = []
+    for number, folder in enumerate(folders):
+        for name in ("ledgers", "locations"):
+            opened = world.key_value.open(f"{folder}/{name}", create=False)
+            found = {int.from_bytes(key[:8], "big") for key, _ in opened.scan(bytes(8), b"\x80")}
+            opened.close()
+            places += [(number, name)] if moved in found else []
+    assert places == [(0, "ledgers"), (0, "locations")]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crash_at_any_step_of_a_conversion_loses_nothing(count: int, seed: int) -> None:

@@ -39,6 +39,23 @@ def test_summaries_of_the_original_are_latencies_and_what_is_no_number_is_absent
     assert journal_in(ORIGINAL)[0] == {"sync": {"p50": 1.25, "p99": 8.5}}
 
 
+def test_figures_of_several_journals_are_added_and_the_slowest_latency_counts() -> None:
+    text = """
+bookie_journal_JOURNAL_SYNC{journalIndex="0",success="true",quantile="0.99"} 8.5
+bookie_journal_JOURNAL_SYNC{journalIndex="1",success="true",quantile="0.99"} 2.5
+bookie_journal_JOURNAL_SYNC{journalIndex="2",success="true",quantile="0.99"} NaN
+bookie_journal_JOURNAL_SYNC_count{journalIndex="0",success="true"} 12
+bookie_journal_JOURNAL_SYNC_count{journalIndex="1",success="true"} 3
+bookie_journal_JOURNAL_MEMORY_USED{journalIndex="0"} 5
+bookie_journal_JOURNAL_MEMORY_USED{journalIndex="1"} 6
+bookie_journal_JOURNAL_MEMORY_MAX{journalIndex="0"} 100
+bookie_journal_JOURNAL_MEMORY_MAX{journalIndex="1"} 100
+"""
+    latencies, figures = journal_in(text)
+    assert latencies == {"sync": {"p99": 8.5}}
+    assert figures == {"syncs": 15.0, "queuedBytes": 11.0, "queuedBytesMax": 200.0}
+
+
 def test_histograms_give_the_upper_ends_of_their_buckets() -> None:
     assert journal_in(HISTOGRAM)[0] == {"add": {"p50": 1.0, "p99": 10.0}}
 

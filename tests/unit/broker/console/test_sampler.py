@@ -10,6 +10,7 @@ import trio
 
 from broker.console.topics import sampler
 from broker.console.topics.sampler import ASK_S, PART, Sampler
+from broker.console.topics.silent import SilentBundles
 from broker.errors import ServiceNotReadyError
 
 TOPIC = "persistent://public/default/"
@@ -38,9 +39,16 @@ def one_row(name: str, rate: float) -> list[Any]:
 
 
 async def elsewhere(monkeypatch: pytest.MonkeyPatch, others: FakeOthers) -> list[dict[str, Any]]:
-    async def urls(call: Any, url_of: Any) -> list[str]:
+    found, _ = await asked(monkeypatch, others)
+    return found
+
+
+async def asked(monkeypatch: pytest.MonkeyPatch, others: FakeOthers) -> tuple[list[dict[str, Any]], SilentBundles]:
+    """Each broker has the bundle with its name as namespace."""
+
+    async def urls(call: Any, url_of: Any) -> list[tuple[str, list[str]]]:
         await trio.lowlevel.checkpoint()
-        return list(others.rows)
+        return [(url, [f"public/{url}/0x00000000_0xffffffff"]) for url in others.rows]
 
     monkeypatch.setattr(sampler, "_others", urls)
     others_of: Any = SimpleNamespace(call=others.call, url_of=str)
@@ -79,6 +87,12 @@ async def test_a_broker_with_an_error_or_a_strange_answer_has_no_rows(
 ) -> None:
     found = await elsewhere(monkeypatch, FakeOthers(bad=bad, good=[{"rows": [one_row("x", 1)], "next": None}]))
     assert [list(rows) for rows in found if rows] == [[TOPIC + "x"]]
+
+
+async def test_bundles_of_brokers_without_an_answer_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = FakeOthers(a=None, b=ServiceNotReadyError("away"), good=[{"rows": [], "next": None}])
+    _, silent = await asked(monkeypatch, others)
+    assert [silent.has(f"persistent://public/{name}/x") for name in ("a", "b", "good")] == [True, True, False]
 
 
 async def test_brokers_that_hang_do_not_keep_the_table_from_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.console.topics.table import COLUMNS, CURVES_MAX, POINTS, Curves, Row, TopicTable, Wish
+from broker.console.topics.silent import SilentBundles
+from broker.console.topics.table import COLUMNS, CURVES_MAX, MEASURED, POINTS, Curves, Row, TopicTable, Wish
 
 T = TypeVar("T")
 
@@ -43,6 +44,36 @@ def test_topics_that_no_broker_serves_are_rows_too():
     made = table({"persistent://a/b/served": row(2)}, "persistent://a/b/idle")
     assert names(made) == ["persistent://a/b/idle", "persistent://a/b/served"]
     assert [made.row(at)["loaded"] for at in (0, 1)] == [0, 1]
+
+
+def test_topics_of_a_broker_without_an_answer_have_no_numbers_instead_of_zeros():
+    rows = {"persistent://a/b/served": row(2), "persistent://a/b/c-partition-0": row(1)}
+    made = TopicTable(1, 0)
+    idle = ("persistent://a/b/idle", "persistent://a/b/c-partition-1", "persistent://a/other/idle")
+    through(made.fill([*rows, *idle], [rows], SilentBundles(["a/b/0x00000000_0xffffffff", "a/none/0x_"])))
+    found = {each["topic"]: each for each in map(made.row, range(4))}
+    assert found["persistent://a/b/idle"] == {
+        "topic": "persistent://a/b/idle",
+        **dict.fromkeys(COLUMNS[:MEASURED]),
+        **dict(loaded=0, silent=1, partitions=0),
+    }
+    partly = found["persistent://a/b/c"]
+    assert (partly["messagesIn"], partly["loaded"], partly["silent"], partly["partitions"]) == (1, 1, 1, 2)
+    for name in ("persistent://a/b/served", "persistent://a/other/idle"):
+        assert (found[name]["silent"], found[name]["backlog"]) == (0, 0)
+    assert made.totals["silent"] == 2
+
+
+def test_a_topic_is_silent_only_in_the_slice_of_its_bundle():
+    """The hash of persistent://public/default/orders is 0xb135b9dc."""
+    for span, expected in (
+        ("0x80000000_0xc0000000", True),
+        ("0x00000000_0xb135b9dc", False),
+        ("0xb135b9dc_0xffffffff", True),
+        ("0xc0000000_0xffffffff", False),
+    ):
+        silent = SilentBundles([f"public/default/{span}", "public/default/0x00000000_0x10000000"])
+        assert silent.has("persistent://public/default/orders") is expected, span
 
 
 def test_partitions_are_one_row_with_their_sums_and_their_number():

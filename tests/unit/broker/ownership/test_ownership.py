@@ -462,6 +462,7 @@ async def test_brokers_report_their_bundles_soon_and_the_leader_places_by_that(c
     a.topics = [counters(TOPIC, messages_in=100_000, bytes_in=1_000_000, producers=1, consumers=2)]
     await until(lambda: bool(b.ownership.brokers.reports[a.me.id].bundles), within=10)
     await until(lambda: b.ownership.brokers.reports[a.me.id].message_rate > 100, within=10)
+    assert a.ownership.reporter.loads[str(BUNDLE)].consumers == 2, "metrics show what was measured"
     node = await node_at(cluster.store, f"/loadbalance/brokers/{a.me.id}")
     stats = json.loads(node.value)["lastStats"][str(BUNDLE)]
     assert (stats["producerCount"], stats["consumerCount"], stats["topics"]) == (1, 2, 1)
@@ -489,6 +490,8 @@ async def test_the_leader_moves_a_busy_bundle_to_an_idle_broker(cluster: Cluster
     names = [topic_in(bundle) for bundle in even(NAMESPACE, 4).all()]
     shares = [share for share, name in enumerate(names, 1) if b.ownership.owns(name)]
     assert 0 < sum(shares) <= 5, "no more than half"
+    balancer = a.ownership.balancer
+    assert (balancer.bundles_moved, balancer.brokers_relieved) == (len(shares), 1)
 
 
 async def test_the_leader_has_another_s_busy_bundle_moved_by_its_owner(cluster: Cluster) -> None:
@@ -522,6 +525,7 @@ async def test_the_leader_splits_a_bundle_with_too_many_topics(cluster: Cluster)
     a.topics = [counters(name) for name in names]
     await until(lambda: len(a.ownership.owned()) == 2, within=60)
     assert a.ownership.owns(TOPIC)
+    await until(lambda: a.ownership.balancer.bundles_split == 1)
 
 
 @pytest.mark.parametrize("switch", ["load_balancing", "auto_split"])

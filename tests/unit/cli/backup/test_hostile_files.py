@@ -9,7 +9,17 @@ import pytest
 
 from quire.cli.admin.errors import CommandLineError
 from quire.cli.admin.verbs import Request
-from quire.cli.backup.file import END, HEADER, PART, BackupDamagedError, BackupReader, BackupWriter
+from quire.cli.backup import cluster
+from quire.cli.backup.file import (
+    END,
+    HEADER,
+    NODE,
+    PART,
+    SUBSCRIPTION,
+    BackupDamagedError,
+    BackupReader,
+    BackupWriter,
+)
 from quire.cli.backup.policies import write_policies
 from quire.cli.backup.topic_restore import TopicRestore
 from tests.support.refusals import refuses
@@ -114,3 +124,45 @@ def test_each_flipped_bit_and_each_cut_of_a_file_is_found(tmp_path: Path) -> Non
             path.write_bytes(damaged)
             with BackupReader(path) as file:
                 refuses(CommandLineError, file.verify)
+
+
+def cluster_file(path: Path, *records: tuple[bytes, bytes]) -> Path:
+    with BackupWriter(path) as file:
+        file.json(HEADER, {"kind": "cluster"})
+        for kind, payload in records:
+            file.record(kind, payload)
+        file.end()
+    return path
+
+
+def node(name: bytes, value: bytes = b"") -> tuple[bytes, bytes]:
+    return NODE, len(name).to_bytes(4, "big") + name + value
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [node(b"ledgers")],
+        [node(b"/a/../b")],
+        [node(b"/a\xff")],
+        [node(b"/zookeeper/config", b"x")],
+        [node(b"/quire-restoring", b"x")],
+        [(NODE, b"\0")],
+        [node(b"/a"), (SUBSCRIPTION, b"[]")],
+        [node(b"/a"), (SUBSCRIPTION, b"{")],
+        [node(b"/a"), (SUBSCRIPTION, b"[" * 100_000)],
+        [node(b"/a"), (SUBSCRIPTION, b'{"/a/-":"7"}')],
+        [node(b"/a"), (SUBSCRIPTION, b'{"/a/-":true}')],
+        [node(b"/a"), (SUBSCRIPTION, b'{"/a/-":-1}')],
+        [node(b"/a"), (SUBSCRIPTION, b'{"/counters/producer-name/-":1000000000000}')],
+        [node(b"/a"), (SUBSCRIPTION, b'{"a":7}')],
+    ],
+)
+def test_metadata_that_no_backup_has_are_refused_before_anything_is_written(
+    tmp_path: Path, records: list[tuple[bytes, bytes]]
+) -> None:
+    path = cluster_file(tmp_path / "f", node(b"/admin"), *records)
+    data = tmp_path / "data"
+    with pytest.raises(CommandLineError, match="makes no such file"):
+        cluster.restore(f"standalone:{data}", path, None)
+    assert not data.exists()

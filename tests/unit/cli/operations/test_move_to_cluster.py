@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,8 @@ def standalone_tree() -> Tree:
     nodes: dict[str, Znode] = {}
     for path, value in values.items():
         parts = path.split("/")[1:]
-        for count in range(1, len(parts)):
-            nodes.setdefault("/" + "/".join(parts[:count]), Znode(b"", 0, 0, 0))
+        for depth in range(1, len(parts)):
+            nodes.setdefault("/" + "/".join(parts[:depth]), Znode(b"", 0, 0, 0))
         nodes[path] = Znode(value, 3, 0, 4 if path == COUNTER else 0)
     names: dict[str, dict[str, None]] = {}
     for path in nodes:
@@ -103,6 +104,7 @@ class Move:
     def __init__(self, folder: Path, tree: MemoryTree) -> None:
         self.journal, self.ledgers = str(folder / "bookie/journal"), str(folder / "bookie/ledgers")
         self.store = MemoryStore(tree)
+        self.tree: Tree | None = None
         self.out = io.StringIO()
         cookie = Cookie(
             bookie_id=OLD,
@@ -133,7 +135,8 @@ class Move:
             open_store=no_store,
         )
         operation = OperationContext(shell=shell, store=self.store, dry_run=dry_run, timeout_s=10)
-        return await module._move(operation, RealDisk(), standalone_tree(), self.journal, self.ledgers)
+        tree = standalone_tree() if self.tree is None else self.tree
+        return await module._move(operation, RealDisk(), tree, self.journal, self.ledgers)
 
 
 async def test_a_move_creates_all_nodes_and_the_cookie_and_leaves_no_marker(tmp_path: Path) -> None:
@@ -175,6 +178,51 @@ async def test_a_move_that_was_cut_is_repeated_and_another_store_is_refused(tmp_
     assert await move.store.get("/pulsar/managed-ledgers/public/default/persistent/orders/audit") is not None
     with pytest.raises(ShellError, match="the store has /pulsar/ledgers already"):
         await move.run()
+
+
+def cut_at_write(store: MemoryStore, number: int) -> Any:
+    """Return a `multi` of which call `number` fails."""
+    multi, numbers = store.multi, count(1)
+
+    async def fails(ops: Any) -> Any:
+        if next(numbers) == number:
+            raise MetadataUnavailableError("cut")
+        return await multi(ops)
+
+    return fails
+
+
+async def test_a_standalone_server_that_ran_between_two_runs_of_a_move_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run is cut at each of its writes."""
+    monkeypatch.setattr(module, "NODES_AT_ONCE", 2)
+    log, folder = "/managed-ledgers/public/default/persistent/orders", "/pulsar"
+    cut_at = 0
+    while True:
+        cut_at += 1
+        move = Move(tmp_path / str(cut_at), MemoryTree())
+        monkeypatch.setattr(move.store, "multi", cut_at_write(move.store, cut_at))
+        try:
+            await move.run()
+            break
+        except MetadataUnavailableError:
+            pass
+        if decode_cookie((Path(move.ledgers) / "current/VERSION").read_bytes()).bookie_id == OLD:
+            # It starts again, and publishes, makes a topic and deletes a subscription.
+            move.tree = standalone_tree()
+            move.tree.nodes[log] = move.tree.nodes[log]._replace(value=b"more")
+            del move.tree.nodes[f"{log}/audit"]
+            move.tree.nodes[f"{log}2"] = Znode(b"new", 0, 0, 0)
+        assert await move.run() == 0, cut_at
+        if move.tree is not None:
+            assert (found := await move.store.get(folder + log)) is not None
+            assert found.value == b"more", cut_at
+            assert await move.store.get(f"{folder}{log}/audit") is None, cut_at
+            assert await move.store.get(f"{folder}{log}2") is not None, cut_at
+        assert await move.store.get("/pulsar/quire-move") is None
+        assert await move.store.get(f"/pulsar/ledgers/cookies/{NEW}") is not None
+    assert cut_at > 5
 
 
 async def test_a_configuration_of_another_bookie_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import pytest
+import trio
 
+from autorecovery.copying.replicator import Replicator
 from quire.cli.operations.context import OperationContext
 from quire.cli.operations.raise_copies import raise_copies
 from quire.cli.shell.errors import ShellError
@@ -33,9 +39,9 @@ WIDE = {0: ("b1", "b2", "b3"), 5: ("b2", "b1", "b3")}
 
 
 async def a_ledger(
-    client: LedgerClient, *, size: int = 1, quorum: int = 1, close: bool = True, count: int = COUNT
+    client: LedgerClient, *, size: int = 1, quorum: int = 1, close: bool = True, entries: int = COUNT
 ) -> int:
-    return await write(client, count, quorums=(size, quorum, quorum), close=close)
+    return await write(client, entries, quorums=(size, quorum, quorum), close=close)
 
 
 def operation_on(cluster: LiveCluster, out: io.StringIO, *, dry_run: bool = False) -> OperationContext:
@@ -49,7 +55,7 @@ async def test_closed_ledgers_get_more_copies_and_all_of_them_are_good() -> None
         one, two, empty = (
             await a_ledger(client),
             await a_ledger(client, size=2, quorum=2),
-            await a_ledger(client, count=0),
+            await a_ledger(client, entries=0),
         )
         out = io.StringIO()
         assert await raise_copies(operation_on(cluster, out, dry_run=True), 3, 2) == 0
@@ -64,6 +70,57 @@ async def test_closed_ledgers_get_more_copies_and_all_of_them_are_good() -> None
         again = io.StringIO()
         assert await raise_copies(operation_on(cluster, again), 3, 2) == 0
         assert json.loads(again.getvalue().splitlines()[-1])["raised"] == 0
+
+
+@pytest.mark.seeded
+async def test_a_run_that_is_cut_anywhere_is_repeated_and_no_ledger_names_a_bookie_without_its_copy() -> None:
+    """It is cut before and after the copies of each fragment, and each write of metadata."""
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        cut_at = whole = 0
+        while not whole:
+            ledger_ids = [await a_ledger(client, entries=3) for _ in range(2)]
+            with trio.CancelScope() as scope:
+                steps = count(1)
+
+                def cut(scope: trio.CancelScope = scope, steps: Iterator[int] = steps, number: int = cut_at) -> None:
+                    if next(steps) > number:
+                        scope.cancel()
+
+                with steps_of(cut):
+                    await raise_copies(operation_on(cluster, io.StringIO()), 3, 2)
+                whole = cut_at
+            for ledger_id in ledger_ids:
+                if (await client.read_metadata(ledger_id)).write_quorum == 3:
+                    await all_copies_are_good(cluster, client, ledger_id, 3)
+            assert await raise_copies(operation_on(cluster, io.StringIO()), 3, 2) == 0
+            for ledger_id in ledger_ids:
+                assert (await client.read_metadata(ledger_id)).write_quorum == 3
+                await all_copies_are_good(cluster, client, ledger_id, 3)
+            cut_at += 1
+        assert whole >= 4, "there were several places"
+
+
+@contextmanager
+def steps_of(step: Callable[[], None]) -> Iterator[None]:
+    """Call `step` before each fill of a fragment and each change of a ledger's members."""
+    fill, add = Replicator.fill, LedgerClient.add_members
+
+    async def filled(self: Replicator, *given: Any) -> Any:
+        step()
+        found = await fill(self, *given)
+        step()
+        return found
+
+    async def added(self: LedgerClient, *given: Any, **named: Any) -> Any:
+        step()
+        found = await add(self, *given, **named)
+        step()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replicator, "fill", filled)
+        patch.setattr(LedgerClient, "add_members", added)
+        yield
 
 
 @pytest.mark.seeded

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bookie.db_ledger_storage.entry_log_format import Header, encode_header
+from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.journal.format import LogMark, encode_last_mark
 from bookie.journal.format import encode_header as encode_journal_header
 from quire.cli.shell.main import run_shell
@@ -77,19 +79,66 @@ def test_a_log_is_found_in_whichever_folder_it_is_and_shown_up_to_a_tear(folder:
     assert "an entry log begins with" in shell("readlog", "11").err
 
 
-def test_a_ledger_is_looked_up_in_the_folder_it_belongs_to(folder: Path) -> None:
+def test_a_log_that_several_folders_have_is_shown_from_each_or_from_the_one_that_is_named(folder: Path) -> None:
+    """Each ledger folder counts its entry logs from 0."""
+    for number in (1, 2):
+        log = log_bytes(entry(number, 0), *[b"torn"] * (number == 2))
+        (folder / f"l{number}/current/a.log").write_bytes(log)
+    both = shell("readlog", "10", "--json")
+    assert ([value["ledgerId"] for value in both.values], both.code) == ([1, 2], 255)
+    assert "a.log is in l1/current and l2/current" in both.err
+    for named in ("l2/a.log", "l2/current/a.log", str(folder / "l2/current/a.log")):
+        assert [value["ledgerId"] for value in shell("readlog", named, "--json").values] == [2]
+    assert [value["ledgerId"] for value in shell("readlog", "l1/a.log", "--json").values] == [1]
+    assert [value["ledgerId"] for value in shell("readlog", "10", "-l", "2", "--json").values] == [2]
+    told = [value["ledgerId"] for value in shell("readlogmetadata", "a", "--json").values if "ledgerId" in value]
+    assert told == [1, 2]
+
+
+def write_rows(folder: str, ledgers: Sequence[int], entries: Sequence[tuple[int, int]], log_id: int) -> None:
+    """Write rows of ledgers into the ledger index, and of entries of a log into the location index."""
     world = real_world(1)
-    for number in (0, 1):
-        rows = world.key_value.open(str(folder / f"l{number + 1}/current/locations"))
+    for name in ("ledgers", "locations"):
+        rows = world.key_value.open(f"{folder}/current/{name}")
         batch = rows.batch()
-        for ledger_id in (6, 7):
-            key = ledger_id.to_bytes(8, "big") + number.to_bytes(8, "big")
-            batch.put(key, (number << 32 | 1028).to_bytes(8, "big"))
-        rows.write(batch, sync=True)
-        if number:
-            rows.close()
+        if name == "ledgers":
+            for ledger_id in ledgers:
+                batch.put(ledger_id.to_bytes(8, "big"), LedgerRow(master_key=folder.encode()).encode())
         else:
-            open_rows = rows  # as if a bookie were running: it is locked, and looked at all the same
+            for ledger_id, entry_id in entries:
+                key = ledger_id.to_bytes(8, "big") + entry_id.to_bytes(8, "big")
+                batch.put(key, (log_id << 32 | 1028).to_bytes(8, "big"))
+        rows.write(batch, sync=True)
+        rows.close()
+
+
+def test_a_ledger_is_looked_up_where_it_is_after_an_expansion(folder: Path) -> None:
+    """Ledger 7 was there before the second folder was, and is not in that of its id."""
+    write_rows("l1", [6, 7], [(6, 0), (7, 1)], 3)
+    write_rows("l2", [9], [(9, 2)], 4)
+    assert shell("ledger", "6").out == "entry 0\t:\t(log: 3, pos: 1028)\n"
+    seven = shell("ledger", "7")
+    assert seven.out == "entry 1\t:\t(log: 3, pos: 1028)\n"
+    assert "ledger 7 is in l1/current" in seven.err
+    assert shell("ledger", "9").out == "entry 2\t:\t(log: 4, pos: 1028)\n"
+    state, row = shell("ledger", "-m", "7", "--json").values
+    assert (state["known"], state["masterKey"]) == (True, b"l1".hex())
+    assert (row["index"], row["entryId"]) == ("l1/current", 1)
+    assert shell("ledger", "-m", "8", "--json").values == [{"ledgerId": 8, "known": False}]
+
+
+def test_a_ledger_in_two_folders_is_shown_from_both_as_the_bookie_reads_it(folder: Path) -> None:
+    """The original has continued ledger 7 in the folder of its id."""
+    write_rows("l1", [7], [(7, 0), (7, 1)], 3)
+    write_rows("l2", [7], [(7, 1), (7, 2)], 4)
+    rows = [(value["index"], value["entryId"], value["logId"]) for value in shell("ledger", "7", "--json").values]
+    assert rows == [("l2/current", 1, 4), ("l2/current", 2, 4), ("l1/current", 0, 3)]
+
+
+def test_a_ledger_is_looked_up_while_the_bookie_runs_and_nothing_is_changed(folder: Path) -> None:
+    write_rows("l1", [6], [(6, 0)], 0)
+    write_rows("l2", [7], [(7, 1)], 1)
+    open_rows = real_world(1).key_value.open(str(folder / "l1/current/locations"))  # as a bookie locks it
     before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))
     assert shell("ledger", "6").out == "entry 0\t:\t(log: 0, pos: 1028)\n"
     assert shell("ledger", "7").out == "entry 1\t:\t(log: 1, pos: 1028)\n"

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire.cli.shell.ledger.ledger_text import has_entries_on, metadata_text, metadata_value
+from autorecovery.removal.ledger_scan import has_entries_on
+from quire.cli.shell.ledger.ledger_text import metadata_text, metadata_value
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.entry import DigestType
 

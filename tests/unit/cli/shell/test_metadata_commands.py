@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from autorecovery.marks.underreplication import CheckTime, UnderreplicatedLedgers
-from quire.cli.shell.ledger.ledgers import READS_AT_ONCE
+from autorecovery.removal.ledger_scan import READS_AT_ONCE
 from quire.metadata import bookies, ledger_codec
 from quire.metadata.layouts import HIERARCHICAL
 from quire.metadata.ledgers import Fragment, LedgerMetadata, LedgerState, read_instance_id

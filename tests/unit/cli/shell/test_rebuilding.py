@@ -129,12 +129,12 @@ def test_a_rebuild_of_the_ledger_index_that_is_killed_at_any_step_is_made_again(
         dying = killable(world, changes)
         killed = False
         try:
-            rebuild_ledgers(dying.disk, dying.key_value, [journal], path, path, "now")
+            rebuild_ledgers(dying.disk, dying.key_value, [journal], [(path, path)], "now")
         except Killed:
             killed = True
             kept = [each for each in Path(path).iterdir() if each.name in ("ledgers", "ledgers.PREV-now")]
             assert kept, "the old index is there at every moment"
-            rebuild_ledgers(world.disk, world.key_value, [journal], path, path, "then")
+            rebuild_ledgers(world.disk, world.key_value, [journal], [(path, path)], "then")
         again = {key: LedgerRow.decode(value) for key, value in rows("ledgers").items()}
         assert {key: row.master_key for key, row in again.items()} == {
             key: row.master_key for key, row in expected.items()
@@ -202,6 +202,30 @@ def test_a_ledger_that_stayed_when_a_folder_was_added_keeps_its_key() -> None:
     logged = {key: row.master_key for key, row in before.items() if key in after}
     assert any(int.from_bytes(key, "big") % 2 for key in logged)
     assert {key: row.master_key for key, row in after.items()} == logged
+
+
+@pytest.mark.parametrize("lost", ["locations and logs", "the old index", "nothing"])
+def test_a_ledger_of_the_journal_is_rebuilt_in_the_folder_that_has_it_after_an_expansion(lost: str) -> None:
+    """The journals name all ledgers. Those that stayed in the first folder must not get a second place by their ids."""
+    conf = Path("bk1.conf")
+    conf.write_text(conf.read_text().replace("ledgerDirectories=bk1/ledgers", "ledgerDirectories=bk1/ledgers,bk1/more"))
+    more = Path("bk1/more/current")
+    more.mkdir(parents=True)
+    before = {int.from_bytes(key[:8], "big") for key in rows("ledgers")}
+    assert any(ledger_id % 2 for ledger_id in before)
+    if lost == "locations and logs":
+        for log in CURRENT.glob("*.log"):
+            log.unlink()
+    elif lost == "the old index":
+        shutil.rmtree(CURRENT / "ledgers")
+    first, second = shell("rebuild-db-ledgers-index", "-json").values
+    assert (Path(second["index"]).parent.name, second["ledgers"]) == ("more", 0)
+    after = {int.from_bytes(key[:8], "big") for key in rows("ledgers")}
+    assert first["ledgers"] == len(after) > 0
+    assert after <= before
+    found = look_into(str(more / "ledgers"))
+    assert dict(found.scan(bytes(8), b"\x80")) == {}
+    found.close()
 
 
 def test_a_rebuild_that_one_of_several_folders_stops_says_what_was_done() -> None:

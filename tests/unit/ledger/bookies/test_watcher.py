@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from quire.ledger.bookies.watcher import LOOK_UP_S, StoredBookies, WatcherConfig, watched_links
+from quire.ledger.bookies.watcher import LOCATE_RETRY_S, LOOK_UP_S, StoredBookies, WatcherConfig, watched_links
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.clusters import init_new_cluster
@@ -329,3 +329,46 @@ async def test_links_go_to_where_the_watcher_says(world: World, nursery: trio.Nu
         size = await stream.receive_into(memoryview(buffer))
     assert size > 0
     link.close()
+
+
+class Locations:
+    """Answers of a source of locations, and the hosts that it was asked for."""
+
+    def __init__(self, **racks: str) -> None:
+        self.racks = racks
+        self.asked: list[tuple[str, ...]] = []
+
+    async def locate(self, hosts: Sequence[str]) -> Mapping[str, str]:
+        self.asked.append(tuple(hosts))
+        await trio.sleep(1)
+        return {host: self.racks[host] for host in hosts if host in self.racks}
+
+
+async def test_locations_are_asked_for_by_host_before_a_bookie_takes_entries(scene: Scene) -> None:
+    source = Locations(h1="/r1", h2="/zone/domain")
+    await scene.register("b1", "h1")
+    await scene.set_racks(b'{"g": {"b1": {"rack": "/other"}}}')
+    async with scene.watcher(locate=source.locate) as watcher:
+        assert watcher.cluster().locations == {"b1": "/r1"}
+        changed = watcher.changed
+        await scene.register("b2", "h2")
+        await scene.register("h9:3181")
+        await trio.sleep(0.5)
+        assert set(watcher.cluster().writable) == {"b1"}
+        await changed.wait()
+        await trio.sleep(3)
+        assert set(watcher.cluster().writable) == {"b1", "b2", "h9:3181"}
+        assert watcher.cluster().locations == {"b1": "/r1", "b2": "/zone/domain"}
+
+
+async def test_a_host_without_a_location_is_asked_for_again(scene: Scene) -> None:
+    source = Locations()
+    await scene.register("b1", "h1")
+    async with scene.watcher(locate=source.locate) as watcher:
+        assert watcher.cluster().writable == ("b1",)
+        assert watcher.cluster().locations == {}
+        source.racks = {"h1": "/r1"}
+        await trio.sleep(LOCATE_RETRY_S + 2)
+        assert watcher.cluster().locations == {"b1": "/r1"}
+        await trio.sleep(LOCATE_RETRY_S * 3)
+        assert source.asked == [("h1",)] * 2

@@ -12,9 +12,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from quire.ledger.bookies import weights as module
 from quire.ledger.bookies.pool import BookieClient
-from quire.ledger.bookies.weights import ANSWER_S, DiskWeights
+from quire.ledger.bookies.weights import DiskWeights
 from quire.ledger.errors import BookieUnavailableError
 from quire.ledger.placement.policy import Cluster
+
+ANSWER_S = 7.0
 
 
 class Watcher:
@@ -56,7 +58,7 @@ class Rooms:
 
 
 def weights_of(watcher: Watcher) -> DiskWeights:
-    return DiskWeights(cast(BookieClient, None), watcher, interval_s=3600.0, retry_s=60.0)
+    return DiskWeights(cast(BookieClient, None), watcher, interval_s=3600.0, retry_s=60.0, answer_s=ANSWER_S)
 
 
 async def test_bookies_are_asked_at_once_and_again_at_the_interval(
@@ -89,7 +91,9 @@ async def test_a_bookie_that_does_not_say_is_asked_again_sooner_and_keeps_its_we
 ) -> None:
     watcher, rooms = Watcher("a", "b", "c"), Rooms(monkeypatch, a=-1, b=None, c=7)
     nursery.start_soon(weights_of(watcher).run)
-    await trio.sleep(ANSWER_S + 1)
+    await trio.sleep(ANSWER_S - 1)
+    assert watcher.cluster().weights == {}
+    await trio.sleep(2)
     assert watcher.cluster().weights == {"c": 7}
     rooms.free |= {"a": 3, "b": 4, "c": -1}
     await trio.sleep(75)

@@ -22,7 +22,8 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Create
 from quire.servers.bookie import cluster_web
 from quire.servers.bookie.config import BOOKIE
-from quire.servers.bookie.process import Ready, located, serve
+from quire.servers.bookie.located import located
+from quire.servers.bookie.process import Ready, serve
 from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
 from tests.unit.servers.bookie.asking import request

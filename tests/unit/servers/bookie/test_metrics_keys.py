@@ -18,7 +18,8 @@ from quire.metadata.ledgers import initialize_layout, read_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.addresses import free_port
 from quire.servers.bookie.config import BOOKIE
-from quire.servers.bookie.process import BookieStartError, located, serve
+from quire.servers.bookie.located import located
+from quire.servers.bookie.process import BookieStartError, serve
 from quire.service.errors import ConfigError
 from quire.world.real import real_world
 from quire.world.unwrap import leaves

@@ -17,12 +17,12 @@ from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.servers.bookie import process as command
 from quire.servers.bookie.config import BOOKIE, BookieServerConfig
 from quire.servers.bookie.host_name import interface_address, own_host
+from quire.servers.bookie.located import located
 from quire.servers.bookie.process import (
     BookieStartError,
     Ready,
     RegistrationError,
     exit_code,
-    located,
     run_bookie,
     serve,
 )

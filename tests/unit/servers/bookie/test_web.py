@@ -36,7 +36,6 @@ ROOT = Path(__file__).parents[4]
 OF_ONE = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(first_entry_id=0, bookies=("b:1",)),)
 )
-NOT_SERVED = ("/api/v1/autorecovery/decommission",)
 ELSEWHERE = (
     "/api/v1/autorecovery/",
     "/api/v1/bookie/cluster_info",
@@ -139,7 +138,10 @@ async def test_a_mode_that_is_set_is_on_the_disk_when_it_is_answered(tmp_path: P
 
 async def test_a_bookie_that_must_be_read_only_cannot_be_switched(tmp_path: Path) -> None:
     async with with_web(tmp_path, {"forceReadOnlyBookie": True}) as (ask, _, _):
-        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 409
+        assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False})) == (
+            400,
+            "Bookie is in forceReadOnly mode, cannot transit to writable mode",
+        )
         assert await ask("/api/v1/bookie/sanity") == (200, '{\n  "passed" : true,\n  "readOnly" : true\n}')
 
 
@@ -184,7 +186,15 @@ async def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path
         for ledger_id in ids:
             await client.add(ledger_id, 0)
         assert json.loads((await ask("/api/v1/ledger/list"))[1]) == {str(ledger_id): None for ledger_id in ids}
-        assert await ask("/api/v1/ledger/list?page=2") == (200, "{ }")
+        assert await ask("/api/v1/ledger/list?print_metadata=true&page=2") == (200, "{ }")
+        listed = json.loads((await ask("/api/v1/ledger/list?print_metadata=true"))[1])
+        assert list(listed) == [str(ledger_id) for ledger_id in ids]
+        assert all(each.startswith("BookieMetadataFormatVersion\t3\n") for each in listed.values())
+        decoded = json.loads((await ask("/api/v1/ledger/list?print_metadata=true&decode_meta=true&page=1"))[1])
+        assert [each["ensembleSize"] for each in decoded.values()] == [1, 1, 1]
+        assert await ask("/api/v1/ledger/list?print_metadata=true&page=x") == (400, "page must be a number")
+        # (without metadata there are no pages, as in the original)
+        assert len(json.loads((await ask("/api/v1/ledger/list?page=2"))[1])) == 3
         described = json.loads((await ask(f"/api/v1/ledger/metadata?ledger_id={ids[1]}"))[1])[str(ids[1])]
         assert described["ensembleSize"] == 1
         assert described["state"] == "OPEN"
@@ -250,9 +260,6 @@ async def test_calls_that_were_made_to_the_original_are_answered_with_the_same_s
                 assert re.sub(r"\d{13}", "", body) == re.sub(r"\d{13}", "", call["body"])
             elif not body.startswith("{") and call["path"] != "/metrics":
                 assert body == call["body"].replace("127.0.0.1:3281", "b:1"), call["path"]
-        for call in calls:
-            if call["path"].startswith(NOT_SERVED):
-                assert (await ask(call["path"], call["method"]))[0] == 404
 
 
 async def test_every_name_that_the_page_has_of_a_bookie_is_exposed_under_traffic(tmp_path: Path) -> None:
@@ -264,7 +271,34 @@ async def test_every_name_that_the_page_has_of_a_bookie_is_exposed_under_traffic
         _, text = await ask("/metrics")
         # (chunks of HTTP stand between the lines)
         seen = {line.partition("{")[0].split()[0] for line in text.splitlines() if line[:1] not in ("#", "")}
-        listed = re.findall(r"^\| `(\w+)` ", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+        page = (ROOT / "docs" / "metrics.md").read_text()
+        row = r"^\| `(\w+)` \| (?:untyped|counter|gauge|summary) "
+        listed = re.findall(row, page, re.MULTILINE)
         of_bookies = [name for name in listed if name.startswith(("bookie_", "bookkeeper_server_", "quire_bookie_"))]
         ours = ("bookie_adds", "bookie_add_bytes", "bookie_reads", "bookie_journal_syncs")
         assert [name for name in of_bookies if name not in seen and name not in ours] == ["quire_bookie_job_failures"]
+
+
+async def test_every_path_of_the_original_is_served_and_a_wrong_method_is_answered_as_there(tmp_path: Path) -> None:
+    wrong = [line.split(" | ") for line in (GOLDEN / "wrong-methods.txt").read_text().splitlines() if line[0] != "#"]
+    assert len(wrong) == 32
+    async with with_web(tmp_path) as (ask, _, _):
+        for path, method, status, text in wrong:
+            found = await ask(path, method)
+            assert (path, *found) == (path, int(status), text)
+
+
+async def test_garbage_is_not_collected_for_a_request_that_cannot_be_read(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
+        status, text = await ask("/api/v1/bookie/gc", "PUT", ["forceMajor"])
+        assert (status, text.startswith("Failed to handle the request, exception: ")) == (400, True)
+        assert not bookie.garbage.forced
+
+
+async def test_no_value_of_a_secret_key_is_in_the_configuration_that_is_told(tmp_path: Path) -> None:
+    secret = [name for name, key in BOOKIE.keys().items() if key.secret and key.default == ""]
+    assert secret
+    async with with_web(tmp_path, dict.fromkeys(secret, "digest:me:hidden")) as (ask, _, _):
+        _, text = await ask("/api/v1/config/server_config")
+        assert "hidden" not in text
+        assert {json.loads(text)[name] for name in secret} == {"***"}

@@ -49,16 +49,19 @@ class Driver:
         self.planner = self.make({})
 
     def make(self, options: dict[str, str]) -> Planner:
+        self.now = 0.0
+
         use = options.pop("use", "stream")
         asked = {"topic": TOPIC, **options, "topicsRefreshMs": "0"}
         if "topicsPattern" in options:
             del asked["topic"]
         if use == "stream":
-            if "startingTimestamp" not in asked:
+            if not {"startingTimestamp", "startingOffsetsByTimestamp"} & asked.keys():
                 asked.setdefault("startingOffsets", "earliest")
             if "hold" not in asked:
                 asked.setdefault("subscription", "hold")
-            return Planner(Options.parse(asked, use="stream"), admin=cast(Admin, self.cluster))
+            parsed = Options.parse(asked, use="stream")
+            return Planner(parsed, admin=cast(Admin, self.cluster), clock=lambda: self.now)
         return Planner(Options.parse(asked, use="batch"), admin=cast(Admin, self.cluster))
 
     def offsets(self, step: Line) -> Offsets:
@@ -91,9 +94,9 @@ class Driver:
                 same, self.start = found is self.start, found
                 return told(found) + (", not asked for again" if same else "")
             case "latest":
-                messages = step.option_number("messages", 0) or None
+                messages, least = (step.option_number(name, 0) or None for name in ("messages", "least"))
                 start = self.offsets(step)
-                self.end = self.planner.latest(start, Limits(messages_max=messages))
+                self.end = self.planner.latest(start, Limits(messages_max=messages, messages_min=least))
                 return "nothing new" if self.end.text() == start.text() else told(self.end)
             case "plan":
                 return tasks(self.planner.plan(self.offsets(step), self.offsets(step)))
@@ -154,6 +157,8 @@ class Driver:
                 cluster.busy.add(TOPIC)
             case "fail":
                 cluster.failing = FAILURES.get(step.word())
+            case "wait":
+                self.now += step.number()
             case "batches":
                 (packed,) = pack([b"v"] * step.number())
                 cluster.entry = packed.encode("p", 0, 1)

@@ -39,6 +39,13 @@ def test_the_largest_are_cut_into_even_pieces() -> None:
     assert [part.entries for part in split([task([5]), task([60, 40])], 5)] == [5, 25, 25, 25, 25]
 
 
+def test_no_task_has_more_entries_than_allowed() -> None:
+    tasks = [task([5]), task([60, 41])]
+    assert [part.entries for part in split(tasks, None, entries_max=50)] == [5, 33, 34, 34]
+    assert [part.entries for part in split(tasks, 6, entries_max=50)] == [5, 20, 20, 20, 20, 21]
+    assert split(tasks, 2, entries_max=101) == tasks
+
+
 def test_no_task_is_without_an_entry() -> None:
     assert [part.entries for part in split([task([2]), task([1])], 100)] == [1, 1, 1]
     assert split([], 100) == []

@@ -29,7 +29,6 @@ from quire.spark.reading.columns import (
     cuts,
     ddl,
     message_ids,
-    names_of_option,
     names_of_schema,
 )
 from tests.support.refusals import refuses
@@ -171,11 +170,14 @@ def test_rows_are_never_left_out_when_a_batch_is_cut_by_rows_and_bytes(monkeypat
     assert all(stop - first == 1 or sum(sizes[first:stop]) <= 20 for first, stop in found)
 
 
-def test_columns_can_be_chosen_by_option():
-    assert names_of_option("value, __batch") == ("value", "__batch")
+def test_the_schema_has_the_chosen_columns_in_their_order():
     assert ddl(["__properties", "value"]) == "__properties MAP<STRING, STRING>, value BINARY"
-    refuses(OptionError, lambda: names_of_option("values"), "there is no column 'values'")
-    refuses(OptionError, lambda: names_of_option("value,value"), "name each column once")
+
+
+def test_a_schema_version_is_the_number_of_its_eight_bytes_and_null_without_one():
+    versions = [(7).to_bytes(8, "big"), b"", b"abc", (7).to_bytes(8, "big") + b"old"]
+    found = rows(messages(4, schema_versions=versions), ["__schemaVersion"])
+    assert [row["__schemaVersion"] for row in found] == [7, None, None, 7]
 
 
 def test_columns_can_be_chosen_by_schema_with_their_own_types_only():

@@ -19,6 +19,7 @@ from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading import scan as reading
 from quire.spark.reading.columns import BYTES_TARGET, ROWS_MAX, Columns
+from quire.spark.reading.passed_over import PassedOver
 from quire.spark.reading.range_rows import RangeRows
 from quire.spark.reading.scan import RangeScan, read_range
 from tests.support.refusals import refuses
@@ -173,6 +174,12 @@ def test_a_chunked_message_whose_beginning_is_out_of_reach_is_data_loss():
     assert read(work((5, 8, 9)), fed, failOnDataLoss="false") == [b"a"]
 
 
+def test_a_start_within_an_entry_that_is_the_last_piece_of_a_message_leaves_the_message_out():
+    task = work((5, 8, 9), start=2)
+    fed = deliver((5, 8), entry=chunk(b"world", 1, 2)), deliver((5, 9), entry=plain(b"a"))
+    assert read(task, *fed, failOnDataLoss="false") == [b"a"]
+
+
 # The scan, against a broker of this file
 
 
@@ -212,6 +219,8 @@ class FakeRuntime:
         self.step = step
         self.opened: list[FakeReader] = []
         self.kind = FakeReader
+        self.passed_over: set[tuple[int, int]] = set()
+        """Entries that a broker leaves out because of a transaction."""
         self.leases = 0
         self.client = self
 
@@ -233,6 +242,9 @@ class FakeRuntime:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRuntime]:
     made = FakeRuntime({(5, number): plain(b"5:%d" % number) for number in range(10)})
     monkeypatch.setattr(reading, "runtime", lambda: made)
+    monkeypatch.setattr(
+        PassedOver, "_ask", lambda _self, ledger_id, entry_id: (ledger_id, entry_id) in made.passed_over
+    )
     yield made
     assert made.leases == 0, "a lease was not given back"
     assert all(reader.closed for reader in made.opened), "a reader was left open"
@@ -262,6 +274,16 @@ def test_a_scan_opens_its_reader_at_the_first_entry_and_closes_it_behind_the_las
 def test_when_nothing_comes_and_the_topic_ends_before_it_the_rest_is_lost(fake: FakeRuntime):
     refuses(DataLossError, lambda: scan(work((5, 8, 12))), r"entries 5:10..5:12 \(3 entries\) .*the topic ends at 5:9")
     assert scan(work((5, 8, 12)), failOnDataLoss="false") == [b"5:8", b"5:9"]
+
+
+def test_entries_that_a_broker_leaves_out_because_of_a_transaction_are_not_lost(fake: FakeRuntime):
+    for number in (3, 4, 8, 9):
+        del fake.log[5, number]
+        fake.passed_over.add((5, number))
+    assert scan(work((5, 2, 9))) == [b"5:2", b"5:5", b"5:6", b"5:7"]
+    fake.passed_over.remove((5, 4))
+    with pytest.raises(DataLossError, match=r"entries 5:4 \(1 entry\)"):
+        scan(work((5, 2, 9)))
 
 
 def test_when_nothing_comes_although_it_is_there_the_wait_is_bounded(fake: FakeRuntime):

@@ -9,6 +9,7 @@ import pytest
 
 from quire.spark.errors import SinkError
 from quire.spark.sink.columns import IGNORED, SinkColumns, pieces
+from tests.support.refusals import refuses
 
 UTC = datetime.UTC
 ALL = [
@@ -134,3 +135,57 @@ def test_taking_rows_takes_every_column():
     ).take([2, 0])
     assert (made.values, made.keys, made.topics) == ([b"2", b"0"], [b"c", b"a"], ["v", "t"])
     assert (made.partitions, made.properties, made.event_ms) == ([2, 0], [[("n", "2")], [("n", "0")]], [7, 5])
+
+
+def test_ordering_keys_and_times_of_delivery_are_columns_of_messages():
+    fields = [*ALL, ("__orderingKey", "string"), ("__deliverAt", "timestamp")]
+    planned = SinkColumns.plan(fields, "t")
+    assert (planned.ordering_key, planned.deliver_at) == (6, 7)
+    at = datetime.datetime(2026, 1, 1, tzinfo=UTC)
+    found = rows(
+        SinkColumns(value=0, ordering_key=1, deliver_at=2),
+        value=pa.array([b"a", b"b"]),
+        ordering=pa.array(["o", None]),
+        deliver=pa.array([at, None], pa.timestamp("us", "UTC")),
+    )
+    assert (found.ordering_keys, found.deliver_ms) == ([b"o", None], [int(at.timestamp() * 1000), 0])
+    assert found.take([1]).more_of(0) == (None, 0)
+    assert found.more_of(0) == (b"o", int(at.timestamp() * 1000))
+
+
+def test_columns_without_a_value_in_them_are_as_if_they_were_not_there():
+    """Otherwise messages of different keys would share no batch."""
+    found = rows(
+        SinkColumns(value=0, ordering_key=1, deliver_at=2),
+        value=pa.array([b"a"]),
+        ordering=pa.array([None], pa.string()),
+        deliver=pa.array([None], pa.int64()),
+    )
+    assert (found.ordering_keys, found.deliver_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        (("__orderingKey", "int"), "must be binary or string"),
+        (("__deliverAt", "string"), "it must be timestamp"),
+        (("__deliverAt", "timestamp_ntz"), "says the zone"),
+    ],
+)
+def test_an_ordering_key_or_time_of_another_type_is_refused(field: tuple[str, str], told: str):
+    refuses(SinkError, lambda: SinkColumns.plan([("value", "binary"), field], "t"), told)
+
+
+def test_a_time_of_delivery_before_1970_is_refused_by_its_column():
+    columns = SinkColumns(value=0, deliver_at=1)
+    refuses(
+        SinkError,
+        lambda: rows(columns, value=pa.array([b"a"]), deliver=pa.array([-1])),
+        "column __deliverAt: -1 ms is before 1970",
+    )
+
+
+def test_a_value_of_any_type_is_for_encoding():
+    assert SinkColumns.plan([("value", "struct<a:int>")], "t", encoded=True) == SinkColumns(value=0)
+    found = SinkColumns(value=0).rows(pa.RecordBatch.from_arrays([pa.array([1])], ["value"]), lambda _: [b"encoded"])
+    assert found.values == [b"encoded"]

@@ -9,7 +9,7 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from quire.client.deduplicated.sequenced import Numbered
 from quire.client.packing import Packed
@@ -23,6 +23,8 @@ from quire.spark.sink.input_end import input_ended
 from quire.spark.sink.promise import INACTIVITY, Promise, check_age, check_settings, check_topic, pending_since
 from quire.spark.sink.sequences import BATCH_MAX, split_id
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
+from quire.spark.values.encoding import Encoding
+from quire.wire.pulsar.metadata import read_metadata
 from tests.support.refusals import refuses
 
 T = "persistent://public/default/t"
@@ -48,6 +50,9 @@ class FakeTopic:
 
     def partitions(self, topics: Sequence[str]) -> list[int]:
         return [self.count] * len(topics)
+
+    def schema_version(self, target: str) -> bytes:
+        return b"\0" * 7 + b"\3"
 
     def last_id(self, target: str) -> int:
         self.calls.append("open")
@@ -268,3 +273,35 @@ def test_settings_of_spark_that_break_the_promise_are_refused():
     check_settings(STREAMING)
     refuses(SinkError, lambda: check_settings(Attempt("q", 1, 0, 0, adaptive=True)), "stateless.enabled', 'false'")
     refuses(SinkError, lambda: check_settings(Attempt("", -1, 0, 0)), "use foreachBatch")
+
+
+@pytest.mark.parametrize("sort", ["false", "true"])
+def test_encoded_rows_with_ordering_keys_and_times_are_written_once_by_two_attempts(sort: str):
+    topic = FakeTopic(0)
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array([{"id": number} for number in range(100)], pa.struct([("id", pa.int32())])),
+            pa.array([b"o%d" % (number // 7) for number in range(100)]),
+            pa.array([number % 10 // 9 * 1763737000123 for number in range(100)]),
+        ],
+        ["value", "__orderingKey", "__deliverAt"],
+    )
+    encoding = Encoding.plan("json", StructType([StructField("id", IntegerType())]), "R")
+    parsed = Options.parse({"topic": "t", "exactlyOnce": "true", "encode": "json", "sortRows": sort}, use="write")
+    identity = TaskIdentity("query-1b2c", STREAMING.batch_id, STREAMING.partition)
+    columns = SinkColumns(value=0, ordering_key=1, deliver_at=2)
+
+    def once() -> None:
+        writer = ExactTaskWriter(
+            parsed, columns, STREAMING, identity, FakeChecks(), topic.open, lambda: True, encoding=encoding
+        )
+        assert writer.write(iter([rows])).rows == 100
+
+    topic.die_after = 10
+    refuses(SinkError, once, "the attempt dies")
+    assert 0 < topic.messages < 100
+    topic.die_after = 1 << 30
+    once()
+    assert topic.messages == 100
+    versions = {read_metadata(each.encode("p", 0, 1)).schema_version for each in topic.stored[T]}
+    assert versions == {b"\0" * 7 + b"\3"}

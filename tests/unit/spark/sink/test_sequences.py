@@ -164,3 +164,23 @@ def test_the_order_of_sorted_rows_depends_on_nothing_but_their_content():
     assert len(expected) == 6
     refuses(SinkError, lambda: list(sorted_rows(table.to_batches(), SORTED, bytes_max=10)), "the most that sortRows")
     assert list(sorted_rows([], SORTED)) == []
+
+
+def test_rows_of_another_ordering_key_or_time_of_delivery_are_other_rows():
+    def last_id(**more: list[object]) -> int:
+        rows = Rows([b"a"], **more)  # type: ignore[arg-type]
+        return write(TargetSequence(T, BATCH), rows)[0].highest_id
+
+    found = [last_id(), last_id(ordering_keys=[b"o"]), last_id(ordering_keys=[b"p"]), last_id(deliver_ms=[9])]
+    assert len(set(found)) == 4
+    assert last_id(ordering_keys=[None], deliver_ms=[0]) == found[0], "as written before there were such columns"
+
+
+def test_rows_are_sorted_by_ordering_key_and_time_of_delivery_too():
+    columns = SinkColumns(value=0, ordering_key=1, deliver_at=2)
+    names = ["value", "__orderingKey", "__deliverAt"]
+    made: list[list[object]] = [[b"a", b"o", 2], [b"a", b"o", 1], [b"a", None, None], [b"a", b"p", 0]]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        arrays = [pa.array([made[at][column] for at in order]) for column in range(3)]
+        (found,) = sorted_rows([pa.RecordBatch.from_arrays(arrays, names)], columns)
+        assert [list(row.values()) for row in found.to_pylist()] == [made[2], made[1], made[0], made[3]]

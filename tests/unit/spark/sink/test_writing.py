@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from quire.client.deliveries import Deliveries
 from quire.client.errors import NotAllowedError
 from quire.client.packing import Packed
+from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
 from quire.spark.sink import writing
@@ -20,6 +22,8 @@ from quire.spark.sink.attempts import Attempt
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.task_writer import TaskWriter, Written
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
+from quire.spark.values.encoding import Encoding
+from quire.wire.pulsar.metadata import read_metadata
 from tests.support.refusals import refuses
 
 T = "persistent://public/default/t"
@@ -47,6 +51,10 @@ class FakeDoor:
 
     def last_id(self, target: str) -> int:
         raise AssertionError("only exactlyOnce needs it")
+
+    def schema_version(self, target: str) -> bytes:
+        self.calls.append("schema_version")
+        return b"\0" * 7 + b"\3"
 
     def send(self, runs: Sequence[tuple[str, Sequence[Packed]]]) -> None:
         self.calls.append("send")
@@ -197,3 +205,46 @@ def test_an_abort_says_what_stays_in_the_topics_whatever_tasks_failed(caplog: py
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "at least 3 rows, of 1 of its 2 tasks, are in their topics and stay there" in caplog.messages[0]
     assert caplog.messages[1].startswith("batch 4 was aborted: at least 0 rows")
+
+
+def test_values_are_encoded_and_their_messages_have_the_version_of_the_schema():
+    door = FakeDoor()
+    value = StructType([StructField("id", IntegerType())])
+    encoding = Encoding.plan("avro", value, "Order")
+    parsed = Options.parse({"topic": "t", "encode": "avro"}, use="write")
+    rows = pa.RecordBatch.from_arrays([pa.array([{"id": 1}, None], pa.struct([("id", pa.int32())]))], ["value"])
+    written = TaskWriter(parsed, SinkColumns(value=0), ATTEMPT, door.open, encoding).write(iter([rows]))
+    assert (written.rows, written.size_bytes) == (2, 2)
+    entries = [each.encode("p", number, 1) for number, each in enumerate(door.runs[T])]
+    into = Messages()
+    Opener().open(Deliveries([1] * len(entries), list(range(len(entries))), entries), into)
+    assert into.values == [b"\x02\x02", None]
+    assert into.schema_versions == [b"\0" * 7 + b"\3"] * 2
+
+
+def test_without_encoding_no_version_is_asked_for():
+    door = FakeDoor()
+    task(door).write(iter([batch(b"v")]))
+    assert "schema_version" not in door.calls
+
+
+def test_ordering_keys_and_times_of_delivery_are_in_the_messages():
+    door = FakeDoor()
+    parsed = Options.parse({"topic": "t"}, use="write")
+    columns = SinkColumns(value=0, ordering_key=1, deliver_at=2)
+    arrays = [pa.array([b"a", b"b", b"c"]), pa.array([b"o", b"o", None]), pa.array([None, 0, 1763737000123])]
+    rows = pa.RecordBatch.from_arrays(arrays, ["value", "__orderingKey", "__deliverAt"])
+    TaskWriter(parsed, columns, ATTEMPT, door.open).write(iter([rows]))
+    found = [read_metadata(each.encode("p", 0, 1)) for each in door.runs[T]]
+    assert [(each.ordering_key, each.deliver_at_time) for each in found] == [(b"o", 0), (b"", 1763737000123)]
+
+
+def test_a_writer_that_encodes_plans_it_from_the_type_and_travels():
+    schema = StructType([StructField("value", StructType([StructField("id", IntegerType())]))])
+    for made in (
+        QuireWriter({"topic": "t", "encode": "avro", "recordName": "Order"}, schema, overwrite=False),
+        QuireStreamWriter({"topic": "t", "encode": "avro", "recordName": "Order"}, schema, overwrite=False),
+    ):
+        assert pickle.loads(pickle.dumps(made))._encoding == Encoding.plan("avro", schema.fields[0].dataType, "Order")
+    refuses(SinkError, lambda: QuireWriter({"topic": "t", "encode": "json"}, SCHEMA, overwrite=False), "needs a struct")
+    refuses(SinkError, lambda: QuireWriter({"topic": "t"}, schema, overwrite=False), "to_json")

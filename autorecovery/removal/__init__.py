@@ -1,0 +1,1 @@
+"""Removal of bookies: their ledgers are copied to other bookies, and their cookies deleted."""
