@@ -1,9 +1,9 @@
 """`scripts/bench bookie`: one bookie process under a raw pipelined generator (version 2, fsync on, 10 ledgers), beside
 one of Apache BookKeeper in interleaved rounds.
 
-Rows: `adds` at full speed, `latency` of adds beside a flush, a compaction and a drain, `reads` of entries that are in
-no cache, `recovery` of a journal, and `large`, a bookie with many ledgers. Medians of the rounds are compared; the
-noise is what the rounds of a row differ by.
+Rows: `adds` at full speed, `journals` on two devices beside one, `latency` of adds beside a flush, a compaction and a
+drain, `reads` of entries that are in no cache, `recovery` of a journal, and `large`, a bookie with many ledgers.
+Medians of the rounds are compared; the noise is what the rounds of a row differ by.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.bookie_rows.adds import add_rows
+from bench.bookie_rows.journals import journal_rows
 from bench.bookie_rows.large import large_rows
 from bench.bookie_rows.latency import latency_rows
 from bench.bookie_rows.reads import read_rows
@@ -32,7 +33,7 @@ from bench.yardstick import factor, measure, sentence
 from quire.service.programs.command_line import run_command
 
 console = Console()
-ROWS = ("adds", "latency", "reads", "recovery", "large")
+ROWS = ("adds", "journals", "latency", "reads", "recovery", "large")
 TABLE_WIDTH = 140
 FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB = 10_000_000, 100_000, 1024
 
@@ -68,6 +69,7 @@ def measure_rows(
         large_entries, large_ledgers, recovery_mb = FULL_ENTRIES, FULL_LEDGERS, FULL_RECOVERY_MB
     kinds: dict[str, Callable[[Run], list[Row]]] = {
         "adds": partial(add_rows, seconds=seconds, warm=warm_s),
+        "journals": partial(journal_rows, seconds=seconds, warm=warm_s),
         "latency": partial(latency_rows, seconds=seconds),
         "reads": partial(read_rows, entries=entries, reads=reads),
         "recovery": partial(recovery_rows, megabytes=recovery_mb),

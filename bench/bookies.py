@@ -158,7 +158,7 @@ def _launch(folder: Path, uri: str, classes: str | None, conf: Mapping[str, obje
         "listeningInterface": "lo",
         "allowLoopback": "true",
         "metadataServiceUri": uri,
-        "journalDirectories": folder / "journal",
+        "journalDirectories": conf.get("journalDirectories", folder / "journal"),
         "ledgerDirectories": folder / "ledgers",
         "journalSyncData": "true",
         "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",

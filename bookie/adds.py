@@ -248,7 +248,8 @@ class Adds:
         allowed = flags if disks.takes_urgent else flags & ~HIGH_PRIORITY
         rc = may_add(known_key, key, fenced, bookie.read_only, allowed, journal_failed=journal.failed is not None)
         if rc is Rc.OK and not flags & HIGH_PRIORITY:
-            room = disks.rooms[disks.directory_of(ledger_id)]
+            rooms = disks.rooms
+            room = rooms[disks.directory_of(ledger_id) if len(rooms) > 1 else 0]
             if not room.take(run.size):
                 disks.ran_out()
                 if not room.reason:

@@ -1,6 +1,6 @@
 """A bookie put together: folders, journal, storage, and the loop that moves the mark.
 
-Start      lock -> cookies -> losses (limbo/) -> journal checked -> storage opened -> journal replayed into it
+Start      lock -> cookies -> losses (limbo/) -> journal's files checked -> storage opened -> journal replayed into it
            -> full flush -> lastMark -> new journal file -> ledgers into limbo after a loss -> serve
 Checkpoint every flush interval, and when the write cache is half full: checkpoints.py
 Stop       adds refused -> journal drained -> checkpoint -> storage closed -> DIRTY removed

@@ -1,14 +1,24 @@
 """Recovery at startup: everything in the journal behind the mark goes into the storage and is flushed; see
 journal/seal.py.
+
+    worker   reads and decodes a part of some megabytes  ->  loop   puts its runs into the write cache
+    worker   flushes what the cache has, meanwhile
+
+The journal is read once. So damage in its middle is found when what is before it may be flushed already. That is what a
+crash in the middle of a recovery leaves: the mark has not moved, the next start begins there again, and duplicates do
+no harm. Missing files and bad headers are found before anything is changed. With skipReplayJournalInvalidRecord the
+journal is read twice: what is skipped must be known first, because it may put ledgers into limbo.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
+
+import trio
 
 from bookie.config import BookieConfig
 from bookie.directories.storage import LedgerStorage
@@ -28,11 +38,18 @@ from bookie.journal.seal import SEAL_SUFFIX, ReplayPlan, Sealed, best_seal, plan
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import Disk, NotSyncedError, World
+from quire.world.unwrap import first_leaf
 
 log = get_logger(__name__)
 
 LAST_MARK_FILE: Final = "lastMark"
 NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+PART_BYTES: Final = 8 << 20
+"""Bytes of entries that a worker reads and decodes at a time..."""
+PART_RECORDS: Final = 20_000
+"""...or as many records, whichever is reached first."""
+RECORDS_PER_TURN: Final = 500
+"""Records that go into the write cache in one turn of the loop: about 2 ms."""
 
 
 class Starts(NamedTuple):
@@ -68,7 +85,7 @@ def seal_path_of(config: BookieConfig, journal: int = 0, directory: int = 0) -> 
 
 
 async def plan(world: World, config: BookieConfig) -> Starts:
-    """Find where replay begins, and check that the journals are complete from there on, without changing anything.
+    """Find where replay begins, and check that the journals' files are there, without changing anything.
 
     Raises: JournalDamagedError, OSError.
     """
@@ -81,6 +98,9 @@ def check_journals(disk: Disk, config: BookieConfig) -> Starts:
     skips = False
     for journal, found in enumerate(starts.plans):
         replay = _replay(disk, config, journal, found, quiet=True)
+        if not config.skip_invalid_records:
+            replay.check_files()
+            continue
         for _ in replay.batches():
             pass
         skips = skips or bool(replay.given_up)
@@ -139,7 +159,9 @@ def _plan(
 def _replay(disk: Disk, config: BookieConfig, journal: int, plan: ReplayPlan, *, quiet: bool = False) -> Replay:
     directory = f"{config.journal_directories[journal]}/current"
     skip = config.skip_invalid_records
-    return Replay(disk, directory, plan.mark, skip, promised=plan.promised, named=plan.named, quiet=quiet)
+    return Replay(
+        disk, directory, plan.mark, skip, promised=plan.promised, named=plan.named, quiet=quiet, forgets=not quiet
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,49 +189,138 @@ async def recover(
         try:
             await storage.flush()
         except OSError as error:
-            if error.errno not in NO_ROOM or isinstance(error, NotSyncedError):
+            if not _is_no_room(error):
                 raise
             no_room = str(error)
     return [Recovered(end, no_room if end is not None else "") for end in ends]
+
+
+def _is_no_room(error: OSError) -> bool:
+    return error.errno in NO_ROOM and not isinstance(error, NotSyncedError)
 
 
 async def _replay_one(
     world: World, config: BookieConfig, storage: LedgerStorage, journal: int, plan: ReplayPlan
 ) -> LogMark | None:
     """Replay one journal into the storage; return where it ends, None if there is none."""
-    run = world.offload.run
     for finding in plan.findings:
         log.warning("found when the bookie started", file=finding.file, found=finding.what)
     reading = _replay(world.disk, config, journal, plan)
-    batches = reading.batches()
-    impossible = 0
-    while (records := await run(partial(next, batches, None), name="journal replay")) is not None:
-        for record in records:
-            if not isinstance(record, Force) and record.ledger_id < 0:
-                impossible += 1  # an older bookie took fences of such ledgers, which no index can have
-            else:
-                await _apply(storage, record)
+    replaying = _Replaying(world, storage, reading.batches())
+    part = await replaying.read()
+    if part.is_last:
+        await replaying.apply(part)
+    else:
+        await replaying.apply_all(part)
     if reading.end == NO_MARK:
         return None
-    if impossible:
-        log.warning("journal records of impossible ledgers left out", records=impossible)
+    if replaying.impossible:
+        log.warning("journal records of impossible ledgers left out", records=replaying.impossible)
     if reading.records:
         log.info("journal replayed", records=reading.records, from_mark=str(plan.mark), to_mark=str(reading.end))
     return reading.end
 
 
-async def _apply(storage: LedgerStorage, record: Record) -> None:
-    match record:
-        case Run():
-            if storage.master_key(record.ledger_id) is None:
-                # A ledger's key is written before its first entry: without it the ledger has been deleted since.
-                log.info("journal record of a deleted ledger left out", ledger=record.ledger_id)
-                return
+class _Part(NamedTuple):
+    """The next records of a journal."""
+
+    records: list[Record]
+    is_last: bool
+
+
+class _Replaying:
+    """Replay of one journal, whose records are in `batches`."""
+
+    def __init__(self, world: World, storage: LedgerStorage, batches: Iterator[list[Record]]) -> None:
+        self._world = world
+        self._storage = storage
+        self._batches = batches
+        self._flushing: trio.Event | None = None
+        """Set when the flush that runs beside the replay has ended; None if none runs."""
+        self._has_room = True
+        """False if a flush beside the replay found no room: then none is begun any more, and the last one decides."""
+        self.impossible = 0
+        """Records of ledgers that no index can have. An older bookie took fences of such ledgers."""
+
+    async def read(self) -> _Part:
+        """Read the next part. JournalDamagedError, OSError."""
+        return await self._world.offload.run(self._read, name="journal replay")
+
+    def _read(self) -> _Part:
+        records: list[Record] = []
+        size = 0
+        for batch in self._batches:
+            records += batch
+            size += sum([record.size for record in batch if isinstance(record, Run)])
+            if size >= PART_BYTES or len(records) >= PART_RECORDS:
+                return _Part(records, is_last=False)
+        return _Part(records, is_last=True)
+
+    async def apply_all(self, part: _Part) -> None:
+        """Apply a part and all that follow. The next one is read meanwhile, and the write cache flushed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                send, parts = trio.open_memory_channel[_Part](1)
+                nursery.start_soon(self._read_all, send, name="journal replay")
+                await self.apply(part)
+                async for each in parts:
+                    await self.apply(each)
+                    if self._flushing is None and self._has_room and self._storage.flush_due:
+                        self._flushing = trio.Event()
+                        nursery.start_soon(self._flush, self._flushing, name="flush beside the replay")
+        except BaseExceptionGroup as group:
+            raise first_leaf(group) from None
+
+    async def _read_all(self, send: trio.MemorySendChannel[_Part]) -> None:
+        async with send:
+            is_last = False
+            while not is_last:
+                part = await self.read()
+                await send.send(part)
+                is_last = part.is_last
+
+    async def _flush(self, ended: trio.Event) -> None:
+        try:
+            await self._storage.flush()
+        except OSError as error:
+            if not _is_no_room(error):
+                raise
+            self._has_room = False
+        self._flushing = None
+        ended.set()
+
+    async def apply(self, part: _Part) -> None:
+        """Put the records into the storage. OSError, StorageFailedError."""
+        for number, record in enumerate(part.records, 1):
+            if not isinstance(record, Force) and record.ledger_id < 0:
+                self.impossible += 1
+            elif isinstance(record, Run):
+                await self._add(record)
+            else:
+                _apply(self._storage, record)
+            if number % RECORDS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _add(self, run: Run) -> None:
+        storage = self._storage
+        if storage.master_key(run.ledger_id) is None:
+            # A ledger's key is written before its first entry: without it the ledger has been deleted since.
+            log.info("journal record of a deleted ledger left out", ledger=run.ledger_id)
+            return
+        while True:
             try:
-                storage.add(record)
+                storage.add(run)
             except WriteCacheFullError:
-                await storage.flush()
-                storage.add(record)
+                if self._flushing is not None:
+                    await self._flushing.wait()
+                else:
+                    await storage.flush()
+            else:
+                return
+
+
+def _apply(storage: LedgerStorage, record: LedgerKey | Fence | ExplicitLac | Force) -> None:
+    match record:
         case LedgerKey(ledger_id, key):
             if storage.master_key(ledger_id) is None:
                 storage.set_master_key(ledger_id, key)

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
-from typing import Final
+from typing import Final, NamedTuple
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.ledger_index import LedgerIndex
@@ -29,6 +30,15 @@ _STEP_MAX: Final = 16
 _READERS_MAX: Final = 10_000
 _LOOKS_MAX: Final = 3
 """Times that the index is asked for an entry whose log is gone: compaction may just have moved it."""
+
+
+class Cached(NamedTuple):
+    """Adjacent entries that the caches have. `is_whole`: a bound ended them, or the last entry that was added."""
+
+    parts: list[Buffer]
+    entries: int
+    size: int
+    is_whole: bool
 
 
 class EntryReader:
@@ -53,17 +63,22 @@ class EntryReader:
         self._stats = stats
         self._read_before: dict[int, int] = {}
         """Last entry read singly from disk, by ledger."""
+        self._region_ends: OrderedDict[int, int] = OrderedDict()
+        """Entry behind the last region read, by ledger: who goes on there reads the ledger in order."""
+        self._sequential_max = options.read_cache_bytes_max // max(options.sequential_ahead_bytes, 1)
+        """Ledgers of which large regions are read ahead: as many as the read cache has room for."""
 
     def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
         """Return one entry if a cache has it."""
         run = self._cache.find(ledger_id, entry_id) or self._read_cache.find(ledger_id, entry_id)
         return None if run is None else run.entry(entry_id)
 
-    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
-        """As `read_run`, from the caches alone: adjacent entries from `first` on, None if `first` is not cached."""
+    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> Cached:
+        """As `read_run`, from the caches alone."""
         parts: list[Buffer] = []
-        self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
-        return parts or None
+        count, size, full = self._take_cached(parts, ledger_id, first, count_max, size_max, read_cache=True)
+        is_whole = full or (count > 0 and first + count - 1 == self._cache.last_entry_id(ledger_id))
+        return Cached(parts, count, size, is_whole)
 
     def _take_cached(
         self, parts: list[Buffer], ledger_id: int, first: int, count_max: int, size_max: int, *, read_cache: bool
@@ -114,16 +129,21 @@ class EntryReader:
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         return memoryview(body)[SIZE_LENGTH:]
 
-    def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
+    def read_run(
+        self, ledger_id: int, first: int, count_max: int, size_max: int, cached: Cached | None = None
+    ) -> list[Buffer]:
         """Read adjacent entries from `first` on: at most `count_max` entries and `size_max` bytes, but at least one.
 
-        Blocking.
+        Blocking. `cached`: what `read_cached` gave, which the others are read behind.
 
         The parts end to end are (size field, entry)*. NoLedgerError; NoEntryError if `first` is not here.
         StorageDamagedError if it was here and cannot be read, OSError: neither ever means that the entry is absent.
         """
         parts: list[Buffer] = []
         count = size = 0
+        if cached is not None:
+            parts += cached.parts
+            count, size = cached.entries, cached.size
         while True:
             taken, taken_size, full = self._take_cached(
                 parts, ledger_id, first + count, count_max - count, size_max - size, read_cache=False
@@ -157,14 +177,16 @@ class EntryReader:
 
     def _read_region(self, ledger_id: int, first: int, count: int, size: int) -> Region | None:
         stop = self._cache.next_first(ledger_id, first)
+        options = self._options
+        is_sequential = self._region_ends.pop(ledger_id, None) == first
         wanted = WantedRegion(
             ledger_id=ledger_id,
             first=first,
             stop=ENTRY_ID_MAX + 1 if stop is None else stop,
             count=count,
             size=size,
-            ahead_count=self._options.read_ahead_entries,
-            ahead_size=self._options.read_ahead_bytes,
+            ahead_count=options.read_ahead_entries,
+            ahead_size=options.sequential_ahead_bytes if is_sequential else options.read_ahead_bytes,
         )
         for tries_left in reversed(range(_LOOKS_MAX)):
             try:
@@ -176,6 +198,10 @@ class EntryReader:
         if region is not None:
             self._stats.disk_reads += 1
             self._stats.disk_read_bytes += region.run.size
+            ends = self._region_ends
+            ends[ledger_id] = region.run.last + 1
+            if len(ends) > self._sequential_max:
+                ends.popitem(last=False)
         return region
 
     def _raise_absent(self, ledger_id: int, entry_id: int) -> None:

@@ -30,6 +30,8 @@ class StorageOptions:
     """Entries read by one disk read, as far as they are adjacent (dbStorage_readAheadCacheBatchSize)."""
     read_ahead_bytes: int = 256 << 10
     """Largest number of bytes read ahead at a time (dbStorage_readAheadCacheBatchBytesSize)."""
+    sequential_ahead_bytes: int = 256 << 10
+    """The same, for a reader that goes on where the last region ended (the same key)."""
     log_size_max: int = 1 << 30
     """Bytes after which an entry log is sealed (logSizeLimit)."""
     sync_every_bytes: int = 32 << 20

@@ -81,6 +81,7 @@ def _options(config: BookieConfig, number: int) -> StorageOptions:
         keep_log_map=config.keep_log_map,
         index_keys=config,
         read_ahead_bytes=config.read_ahead_bytes_max,
+        sequential_ahead_bytes=config.sequential_ahead_bytes_max,
         sync_every_bytes=config.flush_sync_bytes or write_cache,
         log_map_folder=f"{log_map}/{number}" if log_map and count > 1 else log_map,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 
-from bookie.db_ledger_storage.entry_reader import EntryReader
+from bookie.db_ledger_storage.entry_reader import Cached, EntryReader
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.directories.health import DirectoryHealth
 from bookie.directories.routes import Routes
@@ -32,11 +32,11 @@ class SpreadReader:
             return None
         return self._storages[index].reader.get_cached(ledger_id, entry_id)
 
-    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer] | None:
-        """As `read_run`, from the caches alone: None if `first` is not cached."""
+    def read_cached(self, ledger_id: int, first: int, count_max: int, size_max: int) -> Cached:
+        """As `read_run`, from the caches alone."""
         index = self._routes.directory(ledger_id)
         if self._health.reasons[index]:
-            return None
+            return Cached([], 0, 0, is_whole=False)
         return self._storages[index].reader.read_cached(ledger_id, first, count_max, size_max)
 
     def read_entry(self, ledger_id: int, entry_id: int) -> Buffer:
@@ -52,11 +52,13 @@ class SpreadReader:
                     continue
             raise
 
-    def read_run(self, ledger_id: int, first: int, count_max: int, size_max: int) -> list[Buffer]:
+    def read_run(
+        self, ledger_id: int, first: int, count_max: int, size_max: int, cached: Cached | None = None
+    ) -> list[Buffer]:
         """As `EntryReader.read_run`. Blocking."""
         own, *others = self._readers(ledger_id)
         try:
-            return own.read_run(ledger_id, first, count_max, size_max)
+            return own.read_run(ledger_id, first, count_max, size_max, cached)
         except (NoEntryError, LedgerInLimboError):
             for each in others:
                 try:

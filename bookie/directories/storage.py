@@ -166,6 +166,11 @@ class SpreadStorage:
             for error in leaves(group):
                 raise error from None
 
+    @property
+    def flush_due(self) -> bool:
+        """Return whether any write cache is full enough for a flush to begin."""
+        return any([storage.flush_due for storage in self.directories])
+
     def end_log_later(self) -> None:
         """End the entry logs with the next flush."""
         for storage in self.directories:

@@ -56,7 +56,9 @@ from quire.world.doors import Disk, File
 
 log = get_logger(__name__)
 
-_BLOCK: Final = 1 << 20
+_BLOCK: Final = 4 << 20
+_FORGOTTEN: Final = 16 << 20
+"""Bytes that are read before their pages are given back to the machine."""
 _LENGTHS = Struct("!ii")
 
 
@@ -76,7 +78,7 @@ def written_ids(disk: Disk, directory: str, after: int) -> list[int]:
         try:
             if _is_reused(file, file_id):
                 return any(file.pread(ALIGNMENT, HEADER_SIZE))
-            return _extent(file, HEADER_SIZE) > HEADER_SIZE
+            return _has_data(file, HEADER_SIZE)
         finally:
             file.close()
 
@@ -98,6 +100,8 @@ class Replay:
     """Id of a file that must exist; 0: none."""
     quiet: bool = False
     """True to log nothing, for a pass that only examines."""
+    forgets: bool = False
+    """True to give the pages of what was read back to the machine: nothing reads them again."""
     end: LogMark = field(init=False)
     """Position of the next record after `batches` is exhausted; the mark if there was no file."""
     records: int = field(init=False, default=0)
@@ -110,7 +114,26 @@ class Replay:
         self.end = self.mark
 
     def batches(self) -> Iterator[list[Record]]:
-        """Yield the records in order, a group or about a megabyte at a time. JournalDamagedError, OSError."""
+        """Yield the records in order, a group or some megabytes at a time. JournalDamagedError, OSError."""
+        for file_id, header, promised in self.check_files():
+            self.end = LogMark(file_id, 0)
+            if header is None:
+                continue
+            path = f"{self.directory}/{file_name(file_id)}"
+            start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
+            file = self.disk.open(path, writable=False)
+            try:
+                reader = _FileReader(self, file, path, file_id, header, start)
+                yield from reader.read_ours(promised) if header.ours else reader.read_originals(promised)
+            finally:
+                file.close()
+
+    def check_files(self) -> list[tuple[int, FileHeader | None, int]]:
+        """Check that all files are there, with good headers.
+
+        Return for each its id, its header (None: nothing of it is read) and the position that its records must reach,
+        -1 if unknown. JournalDamagedError, OSError.
+        """
         ids = [i for i in journal_ids(self.disk, self.directory) if i >= self.mark.file_id]
         if self.mark.file_id > 0 and (not ids or ids[0] != self.mark.file_id):
             self._missing(self.mark.file_id, "lastMark names this file, and it is missing")
@@ -121,9 +144,9 @@ class Replay:
             self._missing(sealed.file_id, f"it is missing, and was synced up to {sealed.offset}")
         begun = -1 if sealed is None else sealed.file_id
         headers = {i: self._header(i, begun=i == begun) for i in ids}
+        files: list[tuple[int, FileHeader | None, int]] = []
         for index, file_id in enumerate(ids):
             header = headers[file_id]
-            self.end = LogMark(file_id, 0)
             promised = sealed.offset if sealed is not None and sealed.file_id == file_id else -1
             following = headers[ids[index + 1]] if index + 1 < len(ids) else None
             if following is not None and following.previous is not None:
@@ -131,18 +154,13 @@ class Replay:
                     self._missing(following.previous.file_id, f"it is missing: {file_name(ids[index + 1])} follows it")
                 else:
                     promised = max(promised, following.previous.offset)
-            path = f"{self.directory}/{file_name(file_id)}"
             if header is None or (file_id == begun and not header.ours):
                 if file_id == begun or promised > HEADER_SIZE:
+                    path = f"{self.directory}/{file_name(file_id)}"
                     self.give_up(path, 0, promised, f"it has no header of ours, and was synced up to {promised}")
-                continue
-            start = max(header.start, self.mark.offset if file_id == self.mark.file_id else 0)
-            file = self.disk.open(path, writable=False)
-            try:
-                reader = _FileReader(self, file, path, file_id, header, start)
-                yield from reader.read_ours(promised) if header.ours else reader.read_originals(promised)
-            finally:
-                file.close()
+                header = None
+            files.append((file_id, header, promised))
+        return files
 
     def _header(self, file_id: int, *, begun: bool) -> FileHeader | None:
         """Return the header; None if there is none. `begun`: it must be there, so its rest is no unsynced tail."""
@@ -226,6 +244,16 @@ def _extent(file: File, start: int) -> int:
     return end
 
 
+def _has_data(file: File, start: int) -> bool:
+    """Return whether any byte from `start` on is not zero."""
+    position = start
+    while block := file.pread(_BLOCK, position):
+        if block.count(0) < len(block):
+            return True
+        position += len(block)
+    return False
+
+
 class _FileReader:
     """Reader of one file for `replay`, which keeps the results."""
 
@@ -239,6 +267,7 @@ class _FileReader:
         self._block = b""
         self._block_at = 0
         """Last block searched for trailers; it holds many groups if they are small."""
+        self._forgotten = 0  # end of the pages that were given back
         self._start = start
         self._promised = -1
         """Position that the records of a file of the original must reach."""
@@ -269,9 +298,12 @@ class _FileReader:
                     break
                 size = trailer.offset - position
                 self._replay.give_up(self._path, position, size, f"a good group stands behind it at {trailer.offset}")
-            yield self._records(memoryview(group), trailer.offset)
+            yield self._records(group, trailer.offset)
             position = trailer.offset + trailer.size
             self._replay.end = LogMark(self._file_id, position)
+            if position >= self._forgotten + _FORGOTTEN:
+                self._forget(position)
+        self._forget(position)
         if self._reused:
             size = _unsynced_size(self._file, position)
         else:
@@ -282,7 +314,13 @@ class _FileReader:
         elif size:
             self._replay.drop(self._path, position, size)
 
-    def _next_good_group(self, start: int, *, synced: bool = False) -> tuple[Trailer, bytes] | None:
+    def _forget(self, position: int) -> None:
+        """Give the pages before `position` back."""
+        if self._replay.forgets and position > self._forgotten:
+            self._file.forget(self._forgotten, position - self._forgotten)
+            self._forgotten = position
+
+    def _next_good_group(self, start: int, *, synced: bool = False) -> tuple[Trailer, memoryview] | None:
         """Find the first good group from `start` on; with `synced`, the first written when everything before it was
         synced.
 
@@ -314,7 +352,7 @@ class _FileReader:
             self._block, self._block_at, skipped = self._file.pread(_BLOCK, position), position, 0
         return self._block, skipped
 
-    def _good_group(self, data: bytes, start: int, boundary: int) -> tuple[Trailer, bytes] | None:
+    def _good_group(self, data: bytes, start: int, boundary: int) -> tuple[Trailer, memoryview] | None:
         trailer = decode_trailer(data)
         if (
             trailer is None
@@ -326,9 +364,9 @@ class _FileReader:
             return None
         begin = trailer.offset - self._block_at
         if begin >= 0 and begin + trailer.size <= len(self._block):
-            group = self._block[begin : begin + trailer.size]
+            group = memoryview(self._block)[begin : begin + trailer.size]
         else:
-            group = self._file.pread(trailer.size, trailer.offset)
+            group = memoryview(self._file.pread(trailer.size, trailer.offset))
         return (trailer, group) if group_is_good(group, trailer) else None
 
     # --- files of the original

@@ -391,14 +391,16 @@ class BookieSession:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
             return
         count_max, size_max = batch_limits(request, bookie.config.batch_read_size_max)
-        parts = storage.reader.read_cached(ledger_id, first, count_max, size_max)
-        if parts is not None:
+        cached = storage.reader.read_cached(ledger_id, first, count_max, size_max)
+        if cached.is_whole:
             bookie.stats.reads_cached += 1
-            self._answer_batch(ledger_id, first, request_id, parts, Rc.OK)
+            self._answer_batch(ledger_id, first, request_id, cached.parts, Rc.OK)
             return
-        job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max)
+        job = partial(storage.reader.read_run, ledger_id, first, count_max, size_max, cached)
         rc = self.by_worker(job, partial(self._answer_batch, ledger_id, first, request_id), ledger_id, flags)
-        if rc is not Rc.OK:
+        if rc is not Rc.OK and cached.entries:
+            self._answer_batch(ledger_id, first, request_id, cached.parts, Rc.OK)
+        elif rc is not Rc.OK:
             self.out.append(v2.batch_response_head(rc, ledger_id, first, request_id))
 
     def _answer_batch(self, ledger_id: int, first: int, request_id: int, parts: list[Buffer] | None, rc: Rc) -> None:

@@ -146,12 +146,45 @@ async def test_batch_reads_stop_at_count_size_and_the_first_gap(bookie: Bookie, 
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 2, 100, 36 + 4 * one)))) == 4
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 3, 100, 35 + 4 * one)))) == 3
         assert len(batch(await client.ask(v2.batch_read_request(7, 0, 4, 100, 1)))) == 1
-        # An answer may end where the cache ends; the next one goes on, up to the gap.
         found = batch(await client.ask(v2.batch_read_request(7, 4, 5, 0, 1 << 40)))
-        if len(found) < 6:
-            found += batch(await client.ask(v2.batch_read_request(7, 4 + len(found), 6, 0, 1 << 40)))
         assert found == [entry(7, i) for i in range(4, 10)]
         await bookie.checkpoint()
+
+
+@pytest.mark.bookie(read_ahead_entries=30)
+async def test_a_batch_is_filled_from_the_disk_where_a_cache_ends(bookie: Bookie, client: Client) -> None:
+    await client.add(7, 0, 100)
+    await bookie.checkpoint()
+    assert bytes((await client.read(7, 0)).entry) == entry(7, 0)
+    assert bytes((await client.read(7, 1)).entry) == entry(7, 1)  # the second one in order reads ahead
+    assert bookie.storage.read_cache_bytes == 0, "it was handed over, and not taken in yet"
+    asked = [entry(7, i) for i in range(2, 62)]
+    assert batch(await client.ask(v2.batch_read_request(7, 2, 1, 60, 1 << 20))) == asked
+    for count in (10, 40):
+        size = 32 + sum(4 + len(each) for each in asked[:count])
+        assert batch(await client.ask(v2.batch_read_request(7, 2, 1, 60, size + 4))) == asked[:count]
+        assert batch(await client.ask(v2.batch_read_request(7, 2, 1, 60, size + 3))) == asked[: count - 1]
+
+
+async def test_a_batch_at_the_end_of_the_write_cache_needs_no_worker(bookie: Bookie, client: Client) -> None:
+    await client.add(7, 0, 10)
+    assert len(batch(await client.ask(v2.batch_read_request(7, 4, 1, 100, 1 << 20)))) == 6
+    assert bookie.stats.reads_cached == 1
+
+
+@pytest.mark.bookie(read_ahead_entries=30)
+async def test_what_the_caches_have_of_a_batch_is_answered_when_no_worker_is_free(bookie, client, monkeypatch) -> None:
+    await client.add(7, 0, 100)
+    await bookie.checkpoint()
+    await client.read(7, 0)
+    await client.read(7, 1)
+    monkeypatch.setattr(Bookie, "read_by_worker", lambda *_, **__: False)
+    (answer,) = await client.ask(v2.batch_read_request(7, 2, 1, 60, 1 << 20))
+    assert answer.rc == Rc.OK
+    assert [bytes(each) for each in answer.entries] == [entry(7, i) for i in range(2, 2 + len(answer.entries))]
+    assert 0 < len(answer.entries) < 60
+    (answer,) = await client.ask(v2.batch_read_request(7, 90, 2, 60, 1 << 20))
+    assert answer.rc == Rc.TOO_MANY_REQUESTS
 
 
 async def test_batch_reads_of_what_is_not_there_say_so(client: Client) -> None:

@@ -116,12 +116,15 @@ def check_read(
         expected += len(entry).to_bytes(4, "big") + entry
     cached = storage.reader.get_cached(ledger, first)
     assert cached is None or bytes(cached) == entries[first]
-    parts = storage.reader.read_cached(ledger, first, count_max, size_max)
-    assert parts is None or expected.startswith(b"".join(map(bytes, parts)))
+    cached_ones = storage.reader.read_cached(ledger, first, count_max, size_max)
+    assert expected.startswith(b"".join(map(bytes, cached_ones.parts)))
     if expected:
         read = storage.reader.read_run(ledger, first, count_max, size_max)
         assert ids_of(read)[0] == first
         data = b"".join(map(bytes, read))
+        if cached_ones.entries:
+            behind = storage.reader.read_run(ledger, first, count_max, size_max, cached_ones)
+            assert b"".join(map(bytes, behind)) == data or size_max < BIG
         # A bound in bytes may end the read before an entry that would still have fitted.
         assert expected.startswith(data) if size_max < BIG else data == expected
     else:
@@ -146,7 +149,7 @@ async def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run
     assert ids_of(storage.reader.read_run(1, 200, 1, BIG)) == [200]
     assert storage.stats.disk_reads == 2
     assert all(storage.reader.get_cached(1, each) is not None for each in range(201, 250))
-    assert ids_of(storage.reader.read_cached(1, 201, 100, BIG) or []) == list(range(201, 250))
+    assert ids_of(storage.reader.read_cached(1, 201, 100, BIG).parts) == list(range(201, 250))
     assert storage.stats.disk_reads == 2
 
 
@@ -154,7 +157,7 @@ async def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of,
     storage.add(run_of(1, range(1000)))
     await storage.flush()
     for entry_id in range(1000):
-        parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
+        parts = storage.reader.read_cached(1, entry_id, 1, BIG).parts or storage.reader.read_run(1, entry_id, 1, BIG)
         assert ids_of(parts) == [entry_id]
     assert storage.stats.disk_reads == 10
 
@@ -167,7 +170,7 @@ async def test_who_reads_in_large_batches_gets_full_ones_only(run_of, host):
         first = 0
         counts = []
         while first < 1000:
-            parts = storage.reader.read_cached(1, first, 1000, size_max) or storage.reader.read_run(
+            parts = storage.reader.read_cached(1, first, 1000, size_max).parts or storage.reader.read_run(
                 1, first, 1000, size_max
             )
             counts.append(len(ids_of(parts)))
@@ -182,9 +185,45 @@ async def test_who_reads_a_number_of_entries_at_a_time_gets_full_batches_from_wh
     counts: list[int] = []
     while sum(counts) < 1000:
         given = (1, sum(counts), 100, 5 << 20)
-        counts.append(len(ids_of(storage.reader.read_cached(*given) or storage.reader.read_run(*given))))
+        counts.append(len(ids_of(storage.reader.read_cached(*given).parts or storage.reader.read_run(*given))))
     assert counts == [100] * 10
     assert storage.stats.disk_reads == 5
+
+
+async def test_who_reads_a_ledger_in_order_gets_larger_pieces_read_ahead_and_who_jumps_does_not(run_of, host):
+    options = StorageOptions(read_ahead_entries=1000, read_ahead_bytes=64_000, sequential_ahead_bytes=512_000)
+    storage = await with_ledger(host, options)
+    storage.add(run_of(1, range(2000), 1000))
+    await storage.flush()
+    sizes: list[int] = []
+    for first in (0, 60, 60 + 500, 1500, 300, 1200):
+        before = storage.stats.disk_read_bytes
+        parts = storage.reader.read_run(1, first, 10, BIG)
+        assert ids_of(parts) == list(range(first, first + 10))
+        sizes.append(storage.stats.disk_read_bytes - before)
+    small, large = 60 * 1004, 500 * 1004
+    assert sizes == [small, large, large, small, small, small]
+
+
+async def test_more_ledgers_than_the_read_cache_has_room_for_are_read_in_small_pieces(run_of, host):
+    options = StorageOptions(
+        read_ahead_entries=1000,
+        read_ahead_bytes=64_000,
+        sequential_ahead_bytes=512_000,
+        read_cache_bytes_max=1 << 20,
+    )
+    storage = await with_ledger(host, options)
+    for ledger_id in (1, 2, 3):
+        storage.set_master_key(ledger_id, b"key")
+        storage.add(run_of(ledger_id, range(2000), 1000))
+    await storage.flush()
+    for ledgers, most in (((1, 2), 500), ((1, 2, 3), 60)):
+        for first in (600, 660):
+            for ledger_id in ledgers:
+                before = storage.stats.disk_read_bytes
+                storage.reader.read_run(ledger_id, first, 10, BIG)
+                read = storage.stats.disk_read_bytes - before
+        assert read == most * 1004
 
 
 async def test_reading_ahead_takes_no_more_bytes_than_it_may(run_of, host):
@@ -343,7 +382,7 @@ async def test_an_entry_written_again_is_not_read_from_the_read_cache(run_of, en
     storage.add(run_of(1, [4, 5, 6], version=2))
     await storage.flush()
     for entry_id in (5, 4, 6, 3, 7, 0, 9):
-        parts = storage.reader.read_cached(1, entry_id, 1, BIG) or storage.reader.read_run(1, entry_id, 1, BIG)
+        parts = storage.reader.read_cached(1, entry_id, 1, BIG).parts or storage.reader.read_run(1, entry_id, 1, BIG)
         version = 2 if entry_id in (4, 5, 6) else 1
         assert b"".join(map(bytes, parts))[4:] == entry_of(1, entry_id, version=version)
 
@@ -357,8 +396,7 @@ async def test_entries_written_again_while_the_old_ones_are_flushed_are_read_in_
     expected = records_of(1, range(4), version=1) + records_of(1, range(4, 7), version=2)
     expected += records_of(1, range(7, 10), version=1)
     assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected
-    cached = storage.reader.read_cached(1, 2, 100, BIG)
-    assert cached is not None
+    cached = storage.reader.read_cached(1, 2, 100, BIG).parts
     assert b"".join(map(bytes, cached)) == expected[2 * 44 :]
     await storage.flush()
     assert b"".join(map(bytes, storage.reader.read_run(1, 0, 100, BIG))) == expected

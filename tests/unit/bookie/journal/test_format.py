@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
+
 import pytest
 
+from bookie.journal import format
 from bookie.journal.format import (
     HEADER_SIZE,
+    RUN_SIZE_MAX,
     BadHeaderError,
     BadRecordError,
     ExplicitLac,
@@ -11,6 +16,7 @@ from bookie.journal.format import (
     LedgerKey,
     LogMark,
     Record,
+    RunBuilder,
     decode_header,
     decode_last_mark,
     decode_records,
@@ -39,6 +45,18 @@ def described(record: Record) -> object:
     return (
         (record.ledger_id, record.first, b"".join(record.parts), record.offsets) if isinstance(record, Run) else record
     )
+
+
+def entries_of(records: Iterable[Record]) -> list[object]:
+    """Return the records, with an element for each entry of a run: where a run ends is not fixed."""
+    found: list[object] = []
+    for record in records:
+        if isinstance(record, Run):
+            ids = range(record.first, record.last + 1)
+            found += [(record.ledger_id, entry_id, bytes(record.entry(entry_id))) for entry_id in ids]
+        else:
+            found.append(record)
+    return found
 
 
 def test_every_kind_of_record_is_read_back() -> None:
@@ -99,6 +117,46 @@ def test_runs_are_parted_where_ids_do_not_follow() -> None:
     assert [described(r) for r in decode_records(memoryview(group_of(records)), 6, [])] == [
         described(r) for r in records
     ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_of_one_length_are_decoded_in_blocks_as_they_are_one_by_one(seed: int, monkeypatch) -> None:
+    rng = random.Random(seed)
+    records: list[Record] = []
+    next_ids = {ledger_id: 0 for ledger_id in range(3)}
+    for _ in range(rng.randint(1, 12)):
+        ledger_id = rng.choice([0, 0, 1, 2])
+        payload = bytes(rng.choice([1, 1, 100, 3000, 20_000]))
+        count = rng.choice([1, 2, 31, 32, 33, 34, 65, 100])
+        records.append(run_of(ledger_id, next_ids[ledger_id], count, payload))
+        next_ids[ledger_id] += count + rng.choice([0, 0, 1, -1])
+        if rng.random() < 0.2:
+            records.append(Fence(ledger_id))
+    data = memoryview(group_of(records))
+    decoded = entries_of(decode_records(data, 6, []))
+    monkeypatch.setattr(format, "_is_block", lambda *_: False)
+    assert decoded == entries_of(decode_records(data, 6, []))
+
+
+def test_a_block_is_decoded_without_a_step_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+    add = RunBuilder.add
+
+    def counted(runs: RunBuilder, *arguments: int) -> Run | None:
+        nonlocal steps
+        steps += 1
+        return add(runs, *arguments)
+
+    monkeypatch.setattr(RunBuilder, "add", counted)
+    list(decode_records(memoryview(group_of([run_of(1, 0, 1 + 32 * 9, b"p")])), 6, []))
+    assert steps == 1
+
+
+def test_a_run_ends_near_its_bound_of_bytes() -> None:
+    data = memoryview(group_of([run_of(1, 0, 400, bytes(10_000))]))
+    sizes = [record.size for record in decode_records(data, 6, []) if isinstance(record, Run)]
+    assert len(sizes) == 4
+    assert max(sizes) < RUN_SIZE_MAX * 3 // 2
 
 
 def test_records_of_an_unknown_kind_are_left_out_and_told() -> None:

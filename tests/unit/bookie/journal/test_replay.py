@@ -369,7 +369,7 @@ def test_a_file_of_the_original_that_the_next_file_knows_of_must_reach_the_end_i
 
 
 def test_records_longer_than_a_block_are_read(host: Host) -> None:
-    payload = bytes(range(256)) * 8192
+    payload = bytes(range(256)) * 20_000
     run = Run.of(1, [(0, entry(1, 0, payload))])
     original(host, padded([Fence(4)]) + padded([run]) + padded([Fence(5)]))
     records: list[Record] = []
