@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 START_DEADLINE_S = 60.0
 TICK_MS = 200
-PATIENCE_S = 20.0
 EXPIRE_TRIES = 10
+PATIENCE_S = 20.0
 """For what must come to pass."""
 
 
@@ -135,20 +135,25 @@ async def opened(config: ZooKeeperConfig) -> AsyncIterator[ZooKeeperStore]:
 
 async def expire(store: ZooKeeperStore, port: int) -> None:
     """End its session, as the server would: another connection with the same session closes it. The store connects
-    again as soon as that connection takes its place, and may be first: then it is tried again."""
+    again as soon as that connection takes its place, and may be first: then it is tried again. Whoever connects with
+    an ended session gets a new one."""
+    session = store._session.link._client.client_id
 
     def close_session() -> None:
         for left in reversed(range(EXPIRE_TRIES)):
-            twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=store._session.link._client.client_id)
+            twin = KazooClient(hosts=f"127.0.0.1:{port}", client_id=session)
             try:
                 twin.start()
+                is_over = twin.client_id[0] != session[0]
                 twin.stop()
-                return
+                if is_over:
+                    return
             except KazooTimeoutError:
                 if not left:
                     raise
             finally:
                 twin.close()
+        raise AssertionError("the session did not end")
 
     await trio.to_thread.run_sync(close_session)
 

@@ -11,6 +11,7 @@ import trio
 from bookie.bookie import Bookie
 from bookie.errors import JournalFailedError, StorageFailedError
 from quire.metadata.local.memory import MemoryTree
+from quire.service.log import captured
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import NotSyncedError, World
@@ -98,32 +99,29 @@ async def test_a_failed_directory_that_needs_nothing_of_a_journal_does_not_hold_
 
 
 @pytest.mark.expect_error(FAILED)
-async def test_a_journal_that_grows_behind_a_failed_directory_is_reported(
-    world: World, tree: MemoryTree, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_journal_that_grows_behind_a_failed_directory_is_reported(world: World, tree: MemoryTree) -> None:
     config = replace(SPREAD, journal_size_max_mb=1, flush_interval_ms=1000, write_cache_mb=64)
     warning = "journal grows, its files cannot be deleted"
-    async with opened(world, tree, config) as bookie:
-        client = Client(bookie)
-        journal = bookie.journal.journals[1]
-        for entry_id in range(12):
-            await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
-        await trio.sleep(5)
-        assert journal.backlog_bytes < 1 << 20, "the marks move, and the files are deleted"
-        assert warning not in capsys.readouterr().err
-        await client.add(1, 0)
-        break_flush(bookie, 1, EIO)
-        for entry_id in range(12, 24):
-            await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
-        await trio.sleep(60)
-        assert bookie.directories.usable == [0, 2]
-        assert 6_000_000 < journal.backlog_bytes < 7_000_000
-        lines = [line for line in capsys.readouterr().err.splitlines() if warning in line]
-        assert len(lines) == 1, "once, until it has doubled"
-        assert f"held_by={LEDGERS[1]}" in lines[0]
-        assert bookie.journal.journals[0].backlog_bytes < 1 << 20, "that journal has nothing of the directory"
-        other = [line for line in lines if "/data/journal0" in line]
-        assert not other
+    with captured() as events:
+        async with opened(world, tree, config) as bookie:
+            client = Client(bookie)
+            journal = bookie.journal.journals[1]
+            for entry_id in range(12):
+                await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+            await trio.sleep(5)
+            assert journal.backlog_bytes < 1 << 20, "the marks move, and the files are deleted"
+            assert not [each for each in events if each["event"] == warning]
+            await client.add(1, 0)
+            break_flush(bookie, 1, EIO)
+            for entry_id in range(12, 24):
+                await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+            await trio.sleep(60)
+            assert bookie.directories.usable == [0, 2]
+            assert 6_000_000 < journal.backlog_bytes < 7_000_000
+            (told,) = [each for each in events if each["event"] == warning]  # once, until it has doubled
+            assert told["held_by"] == LEDGERS[1]
+            assert told["folder"] != "/data/journal0"
+            assert bookie.journal.journals[0].backlog_bytes < 1 << 20, "that journal has nothing of the directory"
 
 
 @pytest.mark.expect_error(FAILED)
