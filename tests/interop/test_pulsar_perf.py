@@ -59,9 +59,12 @@ def beside_each_other(folder: Path, theirs: list[str], mine: list[str]) -> tuple
     log = folder / "pulsar-perf"
     with log.open("w") as out:
         java_run = subprocess.Popen(theirs, cwd=folder, stdout=out, stderr=subprocess.STDOUT)
+
+    def has_begun() -> bool:
+        return "Created 1 producers" in log.read_text() or java_run.poll() is not None
+
     try:
-        started = lambda: "Created 1 producers" in log.read_text() or java_run.poll() is not None  # noqa: E731
-        wait_until(started, "pulsar-perf has no producer", DEADLINE_S)
+        wait_until(has_begun, "pulsar-perf has no producer", DEADLINE_S)
         done = subprocess.run(mine, cwd=folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         java_run.wait(DEADLINE_S)
     finally:
