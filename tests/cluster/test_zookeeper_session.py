@@ -48,13 +48,16 @@ RECONNECT = SessionExpiredPolicy.RECONNECT
 INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", port=3181),))
 STORY_S = 3 * START_DEADLINE_S
 """Deadline in seconds of stories that start servers."""
+LONG_SESSION_S = START_DEADLINE_S
+"""Of a session that has to outlive a start of its server, which takes long on a busy machine."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
     """Run a server for tests that kill and pause it and count its watches; no other test file uses it."""
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), tick_ms=1000).start()
+    settings = f"maxSessionTimeout={int(LONG_SESSION_S * 1000)}\n"
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"), tick_ms=1000, settings=settings).start()
     yield server
     server.kill()
 
@@ -575,7 +578,7 @@ async def test_a_late_commit_of_a_former_connection_answers_no_request_of_the_ne
 @pytest.mark.real_clock(seconds=STORY_S)
 async def test_a_session_outlives_a_killed_and_a_paused_server(own_server: ZooKeeperProcess) -> None:
     server = own_server
-    config = server.config(own_root(), session_timeout_s=15, call_timeout_s=START_DEADLINE_S)
+    config = server.config(own_root(), session_timeout_s=LONG_SESSION_S, call_timeout_s=START_DEADLINE_S)
     async with opened(config) as store, opened(replace(config, call_timeout_s=0.5)) as other:
         await store.create("/me", b"x", kind=Kind.EPHEMERAL)
         watch = other.watch("/kept")

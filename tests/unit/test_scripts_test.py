@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = """#!/usr/bin/env bash
 case " $* " in
   *" --ignore "*) exit "$(cat others)" ;;
+  *tests/unit/bookie*) exit "$(cat unit)" ;;
   *tests/spark*) exit "$(cat spark)" ;;
   *" --ignore-glob "*) exit "$(cat cluster-2)" ;;
   *tests/cluster/test_a*) exit "$(cat cluster)" ;;
@@ -22,7 +23,7 @@ exit 99
 """
 
 
-RUNS = ("others", "spark", "cluster", "cluster-2", "conformance", "browser", "simulation")
+RUNS = ("others", "unit", "spark", "cluster", "cluster-2", "conformance", "browser", "simulation")
 
 
 @pytest.mark.parametrize("failing", [(), *((run,) for run in RUNS), RUNS], ids=" ".join)
@@ -33,6 +34,7 @@ def test_the_exit_code_is_that_of_the_tests(tmp_path: Path, failing: tuple[str, 
     python.parent.mkdir(parents=True)
     (tmp_path / "tests" / "cluster").mkdir(parents=True)
     (tmp_path / "tests" / "cluster" / "test_a.py").touch()
+    (tmp_path / "tests" / "unit" / "bookie").mkdir(parents=True)
     shutil.copy(ROOT / "scripts" / "test", scripts)
     for other in ("setup", "debian-packages"):
         (scripts / other).write_text("#!/bin/sh\n")
