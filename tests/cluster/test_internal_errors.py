@@ -57,7 +57,13 @@ main()
 """
 
 
-@pytest.mark.parametrize("where", PLANTED)
+USUAL = ("a confirmation", "a lane")
+"""On the loop and in a thread; the others run with `--full`."""
+
+
+@pytest.mark.parametrize(
+    "where", [pytest.param(where, marks=() if where in USUAL else pytest.mark.full) for where in PLANTED]
+)
 def test_a_mistake_in_a_callback_ends_the_server_in_order_with_a_reason(tmp_path: Path, where: str) -> None:
     server = StandaloneProcess(tmp_path)
     server.announced = ["internal error, the server ends"]
