@@ -6,17 +6,25 @@ import base64
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Error, Playwright, expect
 
-from tests.browser.looking import Look
+from tests.browser.conftest import launched
+from tests.browser.looking import Look, looking_at
+from tests.browser.trusting import trusting
 from tests.support import credentials, web
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.certificates import Authority, Pair
+from tests.support.server import StandaloneProcess, free_port, standalone
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return Authority(tmp_path_factory.mktemp("authority")).issue("127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, certificate: Pair) -> Iterator[StandaloneProcess]:
     conf: dict[str, object] = {
         "authenticationEnabled": "true",
         "authenticationProviders": f"{credentials.TOKEN},{credentials.BASIC}",
@@ -24,6 +32,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
         "basicAuthConf": "data:;base64," + base64.b64encode(credentials.USERS.encode()).decode(),
         "authorizationEnabled": "true",
         "superUserRoles": "admin",
+        "webServicePortTls": free_port(),
+        "tlsCertificateFilePath": certificate.certificate,
+        "tlsKeyFilePath": certificate.key,
     }
     with standalone(tmp_path_factory.mktemp("token"), conf) as started:
         yield started
@@ -86,3 +97,18 @@ def test_a_name_and_a_password_sign_in_too(look: Look):
     enter(look, "Basic " + base64.b64encode(f"admin:{credentials.PASSWORD}".encode()).decode())
     look.shows("There are no topics yet.")
     expect(look.page.locator(".live-state")).to_have_text("live")
+
+
+def test_a_page_over_https_signs_in_with_a_trusted_certificate_and_does_not_load_with_another(
+    playwright: Playwright, browser: Browser, server: StandaloneProcess, certificate: Pair
+):
+    base = f"https://127.0.0.1:{server.settings['webServicePortTls']}"
+    with launched(playwright, trusting([certificate.certificate])) as trustful, looking_at(trustful, base) as look:
+        look.expected.append("401")
+        look.go("topics")
+        enter(look, credentials.token("admin"))
+        look.shows("There are no topics yet.")
+        expect(look.page.locator(".live-state")).to_have_text("live")
+        assert look.page.evaluate("isSecureContext && location.protocol") == "https:"
+    with pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"):
+        browser.new_page().goto(f"{base}/console/")
