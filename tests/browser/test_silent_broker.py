@@ -93,6 +93,12 @@ def test_topics_of_a_suspended_broker_have_no_answer_and_the_page_stays_usable(
         expect(look.page.locator(".live-state")).to_have_text("live")
         look.accessible()
         look.picture("cluster-silent")
+        look.narrow()
+        look.page.emulate_media(color_scheme="dark")
+        look.accessible()
+        look.picture("cluster-silent-narrow")
+        look.page.set_viewport_size({"width": 1440, "height": 900})
+        look.page.emulate_media(color_scheme="light")
         # The page is sorted and searched, other pages open, and only what that broker has is missing.
         look.page.get_by_role("columnheader", name="Storage").get_by_role("button").click()
         expect(look.page.locator(".topic-row:not(.head)").first).to_be_visible(timeout=SLOW_MS)
