@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.browser.looking import Look
-from tests.browser.samples import path, stats
+from tests.browser.samples import stats
 from tests.support import web
 from tests.support.server import StandaloneProcess
 from tests.support.waiting import wait_until
@@ -63,7 +63,9 @@ def bytes_of(size: int) -> str:
 
 def shown(where: Locator) -> dict[str, str]:
     """Return the figures of a list of facts by name."""
-    pairs = where.evaluate("list => [...list.querySelectorAll('div')].map(e => [...e.children].map(c => c.textContent))")
+    pairs = where.evaluate(
+        "list => [...list.querySelectorAll('div')].map(e => [...e.children].map(c => c.textContent))"
+    )
     return {each[0]: each[1] for each in pairs}
 
 

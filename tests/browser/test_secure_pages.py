@@ -1,4 +1,4 @@
-"""The console of a secure cluster, as `scripts/cluster up --secure` makes it: TLS on all ports, the web ports of bookies
+"""The console of a secure cluster, as `scripts/cluster up --secure` makes it: TLS on all ports, web ports of bookies
 included, tokens, and roles that may not do everything."""
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     made = LocalCluster.make(folder, Plan(bookies=2, brokers=2, secure=True, conf=conf))
     try:
         made.up()
+        assert made.security is not None
         rest.grant(made.security, made.web_urls[0])
         yield made
         made.refresh()

@@ -105,7 +105,7 @@ def test_topics_of_a_suspended_broker_have_no_answer_and_the_page_stays_usable(
         look.page.get_by_label("Search").fill(mine.rpartition("/")[2])
         expect(look.page.locator(".topic-row:not(.head)")).to_have_count(1, timeout=SLOW_MS)
         row(mine).get_by_role("link").click()
-        look.shows("Messages in")
+        look.shows("Last publish")
         look.go("brokers")
         look.shows("2 brokers serve")
     finally:

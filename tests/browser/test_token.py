@@ -13,9 +13,9 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Browser, Error, Playwright, expect
 
+from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.browser.conftest import launched
 from tests.browser.looking import Look, looking_at
-from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.browser.trusting import trusting
 from tests.support import credentials, web
 from tests.support.certificates import Authority, Pair

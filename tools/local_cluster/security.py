@@ -3,7 +3,7 @@
 <folder>/security/
     ca.pem, ca.key                  the authority of all certificates
     <name>.pem, <name>.key          certificate and key of a process; `operator`: of the shell and the scripts
-    <name>.store.pem                both in one file, as ZooKeeper and the web ports of bookies and auto recovery want it
+    <name>.store.pem                both in one file, for ZooKeeper and the web ports of bookies and auto recovery
     token.public, token.private     keys of tokens; brokers have the public one
     admin.token, broker.token       tokens of super users
     client.token                    token of a client, which may produce to and consume from public/default

@@ -20,10 +20,10 @@ from quire.cli.operations.context import OperationContext
 from quire.cli.operations.verify_replicas import tell, verify_replicas
 from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger.ledgers import each_ledger
-from quire.metadata import paths
-from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata import paths
+from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.world.tasks import for_each
 

@@ -166,8 +166,8 @@ def test_an_output_on_a_full_disk_is_one_line_and_a_repeat_prints_all(tmp_path: 
         ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (
         1,
-        "quire: standard output: No space left on device; what was written is not whole. Make room, and run the command "
-        "again\n",
+        "quire: standard output: No space left on device; what was written is not whole. Make room, and run the "
+        "command again\n",
     )
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (again.returncode, len(again.stdout.splitlines())) == (0, 200 if words else 1)

@@ -58,9 +58,7 @@ async def hostile() -> AsyncIterator[Room]:
             await peer.producer(FIRST + name, producer_id=number)
             await peer.publish(b"m", producer_id=number)
         for number, name in enumerate(PARTS):
-            await peer.subscribe(
-                f"{FIRST}parts", consumer_id=number, name=name, consumer_name=name, subType=SUB.Shared
-            )
+            await peer.subscribe(f"{FIRST}parts", consumer_id=number, name=name, consumer_name=name, subType=SUB.Shared)
             await peer.producer(f"{FIRST}parts", producer_id=100 + number, producer_name=name)
         await peer.publish(b"m", b"m", producer_id=100)
         yield room

@@ -226,6 +226,10 @@ async def test_a_standalone_server_that_ran_between_two_runs_of_a_move_loses_not
     assert cut_at > 5
 
 
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
 @pytest.mark.parametrize("full", ["journal", "ledgers"])
 async def test_a_full_disk_leaves_the_data_directory_to_the_standalone_server_and_a_repeat_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
@@ -238,14 +242,14 @@ async def test_a_full_disk_leaves_the_data_directory_to_the_standalone_server_an
             raise OSError(errno.ENOSPC, "No space left on device")
         write(disk, path, data)
 
-    before = sorted(tmp_path.rglob("*"))
+    before = files_in(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(RealDisk, "write_atomic", refused)
-        with pytest.raises(ShellError, match="No space left on device; the data directory is as it was. Make room"):
+        with pytest.raises(ShellError, match=r"No space left on device; the data directory is as it was\. Make room"):
             await move.run()
     for folder in (move.journal, move.ledgers):
         assert decode_cookie((Path(folder) / "current/VERSION").read_bytes()).bookie_id == OLD
-    assert sorted(tmp_path.rglob("*")) == before, "no file is left"
+    assert files_in(tmp_path) == before, "no file is left"
     assert await move.run() == 0
     for folder in (move.journal, move.ledgers):
         assert decode_cookie((Path(folder) / "current/VERSION").read_bytes()).bookie_id == NEW

@@ -23,9 +23,8 @@ from quire.cli.shell.output import Output
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import FragmentChangedError
 from quire.ledger.metadata_updates import add_members
-from quire.metadata.bookies import available
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from quire.metadata.store import MetadataStore
+from tests.support.waiting import until
 from tests.unit.autorecovery.live import all_copies_are_good, client_of, damage, write
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
 from tests.unit.ledger import fake_bookie
@@ -105,12 +104,6 @@ async def test_a_run_that_is_cut_anywhere_is_repeated_and_no_ledger_names_a_book
         assert whole >= 4, "there were several places"
 
 
-async def until_there(bookie_id: str, store: MetadataStore) -> None:
-    """Wait until a bookie is registered as writable."""
-    while bookie_id not in await available(store):
-        await trio.sleep(1)
-
-
 @contextmanager
 def steps_of(step: Callable[[], None]) -> Iterator[None]:
     """Call `step` before each fill of a fragment and each change of a ledger's members."""
@@ -180,8 +173,7 @@ async def test_a_bookie_with_a_full_disk_loses_nothing_and_a_repeat_works() -> N
         ]
         assert [(await client.read_metadata(ledger_id)).write_quorum for ledger_id, _ in written] == [1, 1, 1]
         folders.mend("/b3")
-        store = cluster.store()
-        await until_there("b3", store)
+        await until(lambda: not cluster.bookies["b3"].read_only)
         assert await raise_copies(operation_on(cluster, io.StringIO()), 3, 2) == 0
         checker = LedgerChecker(client, rng=cluster.world.rng)
         for ledger_id, payloads in written:
