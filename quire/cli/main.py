@@ -4,7 +4,6 @@ loads only the modules that it uses."""
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import os
 import sys
@@ -21,7 +20,7 @@ from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.salvage.app import salvage
-from quire.cli.standard_streams import open_missing
+from quire.cli.standard_streams import naming_full_disks, open_missing
 from quire.cli.tokens import app as tokens_app
 from quire.cli.upgrade.app import upgrade
 
@@ -439,21 +438,8 @@ def main() -> None:
     gc.set_threshold(YOUNG_OBJECTS_MAX)
     atexit.register(_collect_nothing)
     open_missing()
-    try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
-            raise
-        # What is left in the buffer cannot be written either, and would be an error at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if error.errno != errno.EPIPE:  # (the reader has gone, and wants no more)
-            where = "standard output" if error.filename is None else os.fsdecode(error.filename)
-            text = f"{where}: {error.strerror}; what was written is not whole. Make room, and run the command again"
-            print(f"quire: {text}", file=sys.stderr)
-        sys.exit(1)
+    with naming_full_disks():
+        app()
 
 
 if __name__ == "__main__":
