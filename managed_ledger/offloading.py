@@ -22,6 +22,8 @@ from managed_ledger.errors import OffloadRefusedError
 from managed_ledger.ledger_list import LedgerInfo, LedgerList
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
+OFFLOADED_MAX: Final = 4000
+"""Ledgers of a list that may have an offload context: each takes 75 bytes of a value that may have a million."""
 _64_BITS: Final = 1 << 64
 
 
@@ -69,6 +71,8 @@ def prepared(value: LedgerList, ledger_id: int, uid: UUID, *, instead: str, driv
         raise OffloadRefusedError(f"ledger {ledger_id} is offloaded already, as {state.uid}")
     if state.uid != instead:
         raise OffloadRefusedError(f"ledger {ledger_id} was prepared as {state.uid or 'nothing'}, not {instead!a}")
+    if not info.offload and sum(1 for each in value.ledgers if each.offload) >= OFFLOADED_MAX:
+        raise OffloadRefusedError(f"{OFFLOADED_MAX} ledgers of this topic are offloaded: trim it first")
     context = pb.OffloadContext(complete=False, bookkeeperDeleted=False, timestamp=now_ms)
     context.uidMsb, context.uidLsb = _signed(uid.int // _64_BITS), _signed(uid.int % _64_BITS)
     context.driverMetadata.name = driver

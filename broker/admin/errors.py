@@ -93,7 +93,7 @@ class ExistsError(AdminError):
     status = 409
 
 
-class ConflictError(AdminError):
+class StateConflictError(AdminError):
     """The stored state is another than the request assumes. Permanent: read it again."""
 
     status = 409

@@ -33,7 +33,7 @@ _name: Final = re.compile(rf"ledger-([0-9]{{1,19}})-({_UID})\.parquet(\.tmp)?").
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file of a ledger."""
 
     path: Path
@@ -78,13 +78,13 @@ def ledger_path(folder: Path, ledger_id: int, uid: str) -> Path:
     return folder / f"ledger-{ledger_id}-{uid}.parquet"
 
 
-def files(folder: Path) -> list[Found]:
+def files(folder: Path) -> list[FoundFile]:
     """Return the files of ledgers in the folder of a topic, by name."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         match = _name(path.name)
         if match is not None:
-            found.append(Found(path, int(match[1]), match[2], match[3] is not None))
+            found.append(FoundFile(path, int(match[1]), match[2], match[3] is not None))
     return found
 
 

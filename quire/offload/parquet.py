@@ -72,7 +72,7 @@ class LedgerFile:
 
 
 @dataclass(slots=True)
-class Written:
+class WrittenLedger:
     """Totals of a file."""
 
     entries: int = 0
@@ -80,11 +80,11 @@ class Written:
     entry_bytes: int = 0
 
 
-def write_ledger(target: Any, file: LedgerFile, runs: Iterable[Sequence[bytes]]) -> Written:
+def write_ledger(target: Any, file: LedgerFile, runs: Iterable[Sequence[bytes]]) -> WrittenLedger:
     """Write the entries of a ledger, from id 0 on, to a binary file open for writing; not made durable.
 
     Raises OffloadedLedgerError: there are not as many entries as the ledger has."""
-    written = Written()
+    written = WrittenLedger()
     with pq.ParquetWriter(
         target,
         file.schema(),

@@ -43,7 +43,7 @@ _PLACED = Struct("!qqI")
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     """Run a server whose ledgers have 20 entries, and stay."""
-    conf = {
+    conf: dict[str, object] = {
         "managedLedgerMaxEntriesPerLedger": 20,
         "managedLedgerMinLedgerRolloverTimeMinutes": 0,
         "defaultRetentionTimeInMinutes": -1,

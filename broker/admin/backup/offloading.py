@@ -20,7 +20,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from broker.admin.errors import ConflictError, MalformedRequestError
+from broker.admin.errors import MalformedRequestError, StateConflictError
 from broker.admin.positions.every import on_topic
 from broker.admin.requests import INT64_MAX, AdminCall
 from broker.admin.resource import answer
@@ -88,16 +88,19 @@ async def release(call: AdminCall) -> None:
 
 
 async def _change(call: AdminCall, change: Callable[[LedgerList], LedgerList]) -> None:
-    async def work(topic: Topic) -> None:
+    async def work(topic: Topic) -> str:
+        """Return why it was refused; empty: it was not."""
         topic.check_open()
         try:
             await topic.ledger.update_list(change)
         except OffloadRefusedError as error:
-            raise ConflictError(f"topic {topic.name.full}: {error}") from error
+            return f"topic {topic.name.full}: {error}"
         except ManagedLedgerError as error:
             raise ServiceNotReadyError(f"topic {topic.name.full}: {error}") from error
+        return ""
 
-    await on_topic(call, work)
+    if refusal := await on_topic(call, work):
+        raise StateConflictError(refusal)
 
 
 def _uid(text: str) -> UUID:

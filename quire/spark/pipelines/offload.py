@@ -23,7 +23,7 @@ from quire.spark.admin import Admin
 from quire.spark.errors import SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
-from quire.spark.pipelines.offloading import Observe, TopicOffload, Totals, unobserved
+from quire.spark.pipelines.offloading import Observe, OffloadTotals, TopicOffload, unobserved
 from quire.spark.pipelines.progress import make_display
 from quire.spark.runtime import credentials_of
 from quire.spark.topics import partition_names
@@ -92,7 +92,7 @@ def _run(given: OffloadFlags, *, observe: Observe) -> int:
         options = Options.parse(source, use="batch")
         if options.topics_pattern is not None:
             raise typer.BadParameter("topicsPattern cannot be set here: name the topics")
-        begun, totals = time.monotonic(), Totals()
+        begun, totals = time.monotonic(), OffloadTotals()
         admin = Admin(
             options.admin_url,
             timeout_s=options.operation_timeout_ms / 1000,
@@ -132,7 +132,7 @@ def _run(given: OffloadFlags, *, observe: Observe) -> int:
         display.close()
 
 
-def summary(totals: Totals, seconds: float) -> list[str]:
+def summary(totals: OffloadTotals, seconds: float) -> list[str]:
     """Return the lines at the end of a run."""
     rate = totals.entries / seconds if seconds > 0 else 0.0
     return [

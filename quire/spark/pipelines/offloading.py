@@ -42,7 +42,7 @@ def unobserved(point: str, ledger_id: int) -> None:
     """Default observer: does nothing."""
 
 
-class Owner(Protocol):
+class TopicOwner(Protocol):
     """Requests to the owner of a topic; see `quire.spark.admin.Admin`."""
 
     def entries(self, topic: str, ledger_id: int, entry_id: int) -> bytes: ...
@@ -88,7 +88,7 @@ class Ledger:
 
 
 @dataclass(slots=True)
-class Totals:
+class OffloadTotals:
     """Totals of a run."""
 
     ledgers: int = 0
@@ -101,7 +101,7 @@ class Totals:
     """Files removed."""
     problems: list[str] = field(default_factory=list)
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: OffloadTotals) -> None:
         self.ledgers += other.ledgers
         self.entries += other.entries
         self.file_bytes += other.file_bytes
@@ -115,7 +115,7 @@ class TopicOffload:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: TopicOwner,
         topic: str,
         out: Path,
         *,
@@ -135,9 +135,9 @@ class TopicOffload:
         self._observe = observe
         self._show = show
         self._is_stopped = is_stopped
-        self.totals = Totals()
+        self.totals = OffloadTotals()
 
-    def run(self) -> Totals:
+    def run(self) -> OffloadTotals:
         """Offload what is due. Raises SparkSourceError, OffloadError, OSError."""
         ledgers = self._ledgers()  # before a folder is made: there may be no such topic
         with folder.locked(self._folder):
@@ -148,7 +148,7 @@ class TopicOffload:
             self._tidy()
         return self.totals
 
-    def release(self) -> Totals:
+    def release(self) -> OffloadTotals:
         """Make all ledgers count as not offloaded, and remove their files."""
         ledgers = self._ledgers()
         with folder.locked(self._folder):

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 import pytest
 
 from managed_ledger.errors import OffloadRefusedError
 from managed_ledger.ledger_list import LedgerInfo, LedgerList, decode, encode
-from managed_ledger.offloading import Offloaded, closed_ledgers, completed, prepared, released, state_of
+from managed_ledger.offloading import (
+    OFFLOADED_MAX,
+    Offloaded,
+    closed_ledgers,
+    completed,
+    prepared,
+    released,
+    state_of,
+)
+from managed_ledger.stored_list import LIST_BYTES_MAX
 from quire.ledger.position import Position
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 from tests.support.refusals import refuses
@@ -64,7 +74,7 @@ def test_a_second_job_takes_a_ledger_only_if_it_knows_of_the_first() -> None:
     refuses(OffloadRefusedError, lambda: released(second, 3, FIRST), "was prepared as 22222222")
     last = completed(second, 3, SECOND, now_ms=12)
     for instead in ("", str(FIRST), str(SECOND)):
-        refuses(OffloadRefusedError, lambda given=instead: prepare(last, FIRST, instead=given), "offloaded already")
+        refuses(OffloadRefusedError, partial(prepare, last, FIRST, instead=instead), "offloaded already")
     refuses(OffloadRefusedError, lambda: prepare(last, SECOND), "offloaded already")
 
 
@@ -80,6 +90,20 @@ def test_only_the_last_ledger_of_a_terminated_log_is_closed() -> None:
     assert closed_ledgers(value) == (CLOSED,), "what is after it may be appended to it, as far as the list says"
     assert closed_ledgers(value.terminated_at(Position(4, 1))) == (CLOSED, last)
     assert closed_ledgers(LedgerList(ledgers=(LedgerInfo(ledger_id=2), last))) == (), "an empty one"
+
+
+def test_a_list_gets_no_larger_by_offloading_than_metadata_services_take() -> None:
+    full = completed(prepare(LIST, UUID(int=2**128 - 1)), 3, UUID(int=2**128 - 1), now_ms=2**41).ledgers[0].offload
+    many = tuple(LedgerInfo(ledger_id=each, entries=1, offload=full) for each in range(OFFLOADED_MAX))
+    ends = (LedgerInfo(ledger_id=OFFLOADED_MAX, entries=1), LedgerInfo(ledger_id=OFFLOADED_MAX + 1))
+    assert OFFLOADED_MAX * len(full) < LIST_BYTES_MAX // 2
+    room = LedgerList(ledgers=(*many[1:], *ends))
+    assert state_of(prepare(room, FIRST, ledger_id=OFFLOADED_MAX).ledgers[-2]).uid == str(FIRST)
+    refuses(
+        OffloadRefusedError,
+        lambda: prepare(LedgerList(ledgers=(*many, *ends)), FIRST, ledger_id=OFFLOADED_MAX),
+        "trim it first",
+    )
 
 
 def test_the_only_copy_is_not_released_and_a_broken_context_is_named() -> None:

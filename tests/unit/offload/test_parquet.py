@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ def test_every_entry_comes_back_in_any_order_of_reads(tmp_path: Path, small_grou
         at, found = at + len(run), found + run
     assert found == entries
     for first, last in ((-1, 3), (5, 4), (0, 200)):
-        refuses(OffloadedLedgerError, lambda one=first, two=last: ledger.read(one, two, 1), "has 200 entries")
+        refuses(OffloadedLedgerError, partial(ledger.read, first, last, 1), "has 200 entries")
     ledger.close()
 
 
@@ -89,7 +90,7 @@ def test_other_engines_find_the_columns_of_the_source(tmp_path: Path) -> None:
 def test_a_file_with_other_entries_than_the_ledger_is_not_written(tmp_path: Path) -> None:
     for count in (9, 11):
         path = tmp_path / str(count)
-        refuses(OffloadedLedgerError, lambda at=path, n=count: write(at, entries_of(10), n), "but 10 came")
+        refuses(OffloadedLedgerError, partial(write, path, entries_of(10), count), "but 10 came")
 
 
 def test_a_row_group_ends_with_the_entry_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

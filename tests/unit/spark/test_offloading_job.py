@@ -18,7 +18,8 @@ from quire.offload import folder, parquet
 from quire.offload.errors import OffloadedLedgerError, OffloadInUseError
 from quire.offload.folder import files, read_manifest, topic_folder
 from quire.offload.parquet import OffloadedLedger
-from quire.spark.pipelines.offloading import DRIVER, TopicOffload, Totals
+from quire.offload.rows import rows_of
+from quire.spark.pipelines.offloading import DRIVER, OffloadTotals, TopicOffload
 from quire.spark.reading.columns import TYPES
 from tests.support.refusals import refuses
 from tests.unit.spark.entries import plain
@@ -99,7 +100,7 @@ def owner() -> FakeOwner:
     return FakeOwner()
 
 
-def run(owner: FakeOwner, out: Path, **options: Any) -> Totals:
+def run(owner: FakeOwner, out: Path, **options: Any) -> OffloadTotals:
     return TopicOffload(owner, TOPIC, out, **options).run()
 
 
@@ -185,7 +186,7 @@ def test_a_published_file_that_is_damaged_is_written_again(owner: FakeOwner, tmp
 @pytest.mark.parametrize("point", ["prepared", "written", "published"])
 def test_of_two_jobs_one_wins_and_its_file_stays(owner: FakeOwner, tmp_path: Path, point: str) -> None:
     """The other one works in another folder that is the same: a shared one without locks."""
-    done = []
+    done: list[str] = []
 
     def other(at: str, ledger: int) -> None:
         if at == point and not done:
@@ -232,7 +233,7 @@ def test_what_was_written_is_read_before_it_counts(
 ) -> None:
     """A writer with a bug: one entry has the rows of another."""
     wrong = [plain(b"another")]
-    make = parquet.rows_of
+    make = rows_of
     monkeypatch.setattr(parquet, "rows_of", lambda entry: make(wrong.pop() if wrong else entry))
     refuses(OffloadedLedgerError, lambda: run(owner, tmp_path), "damaged")
     assert not owner.state(3).complete
