@@ -92,6 +92,14 @@ def test_only_the_last_ledger_of_a_terminated_log_is_closed() -> None:
     assert closed_ledgers(LedgerList(ledgers=(LedgerInfo(ledger_id=2), last))) == (), "an empty one"
 
 
+def test_the_last_ledger_of_a_terminated_log_stays_offloaded_when_the_log_is_opened() -> None:
+    last = LedgerInfo(ledger_id=3, entries=9, size=900)  # of an owner that did not store when it was closed
+    value = completed(prepare(LedgerList(ledgers=(last,), terminated=Position(3, 8)), FIRST), 3, FIRST, now_ms=11)
+    opened = value.closed(3, entries=9, size=900, now_ms=12)
+    assert opened is not value
+    assert state_of(opened.ledgers[0]).complete
+
+
 def test_a_list_gets_no_larger_by_offloading_than_metadata_services_take() -> None:
     full = completed(prepare(LIST, UUID(int=2**128 - 1)), 3, UUID(int=2**128 - 1), now_ms=2**41).ledgers[0].offload
     many = tuple(LedgerInfo(ledger_id=each, entries=1, offload=full) for each in range(OFFLOADED_MAX))

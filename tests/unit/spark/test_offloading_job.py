@@ -251,6 +251,46 @@ def test_files_of_trimmed_ledgers_stay_unless_they_are_to_go(owner: FakeOwner, t
     check_whole(owner, tmp_path, (5,))
 
 
+def test_a_file_stays_while_no_other_one_of_its_ledger_is_complete(owner: FakeOwner, tmp_path: Path) -> None:
+    """The list may come from a broker that has lost the topic, and the file from a job that asked the next one."""
+    home = topic_folder(tmp_path, TOPIC)
+    home.mkdir(parents=True)
+    other = folder.ledger_path(home, 3, str(UUID(int=9)))
+    other.write_bytes(b"")
+    owner.list = prepared(owner.list, 3, UUID(int=8), instead="", driver=DRIVER, now_ms=1)
+    assert run(owner, tmp_path, min_age_s=10**12).removed == 0
+    assert other.exists()
+    assert run(owner, tmp_path).removed == 1
+    check_whole(owner, tmp_path)
+
+
+def test_a_file_is_durable_before_it_has_its_name_and_its_name_before_it_counts(
+    owner: FakeOwner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.trim(5)
+    steps: list[str] = []
+    sync = folder.sync
+    home = topic_folder(tmp_path, TOPIC)
+
+    def recorded(path: Path) -> None:
+        if "prepared" in steps and "completed" not in steps:
+            named = any(not file.temporary for file in files(home))
+            steps.append(f"{'folder' if path == home else path.suffix} {'named' if named else 'not named'}")
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", recorded)
+    run(owner, tmp_path, observe=lambda at, ledger: steps.append(at))
+    assert [each for each in steps if each != "half"] == [
+        "prepared",
+        "written",
+        ".tmp not named",
+        "folder named",
+        "published",
+        "completed",
+        "listed",
+    ]
+
+
 def test_a_released_ledger_has_no_file_and_can_be_offloaded_again(owner: FakeOwner, tmp_path: Path) -> None:
     run(owner, tmp_path)
     before = owner.state(3).uid
