@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 EXTRAS_OF = {
+    "quire/offload": "spark",
     "quire/spark": "spark",
     "pyspark_quire": "spark",
     "quire/client/tracing": "otel",

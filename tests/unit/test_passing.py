@@ -33,6 +33,7 @@ PASSING = {
     "TooManyPendingError",
     "quire.service.errors": "",
     "quire.spark.errors": "SourceUnavailableError StatsError",
+    "quire.offload.errors": "OffloadInUseError",
     "quire.spark.pipelines.errors": "ArchiveInUseError",
     "quire.wire.pulsar.errors": "",
     "quire.wire.bookkeeper.errors": "",
