@@ -20,6 +20,9 @@ PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["p
 EXTRAS_OF = {
     "quire/spark": "spark",
     "pyspark_quire": "spark",
+    "quire/__init__.py": "sql",
+    "quire/tables": "sql",
+    "quire/cli/sql": "sql",
     "quire/client/tracing": "otel",
     "quire/servers/tracing.py": "otel",
 }

@@ -34,6 +34,7 @@ PASSING = {
     "quire.service.errors": "",
     "quire.spark.errors": "SourceUnavailableError StatsError",
     "quire.spark.pipelines.errors": "ArchiveInUseError",
+    "quire.tables.errors": "",
     "quire.wire.pulsar.errors": "",
     "quire.wire.bookkeeper.errors": "",
     "quire.client.errors": "ConnectionLostError ServiceUnavailableError",
