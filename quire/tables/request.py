@@ -9,6 +9,7 @@ from quire.spark.options.parse import Options, canonical_name
 from quire.tables.bounds import Bound, bound_options
 
 _NO_SUBSCRIPTION = "a table is read without a subscription: leave it out; the topic's retention keeps the messages"
+_NO_TASKS = "a table is cut into ranges of even size: leave it out, or give parallel=<ranges read at a time>"
 _NO_TRIGGER = "it is for a stream, which reads in steps: leave it out"
 REFUSED = {
     "subscription": _NO_SUBSCRIPTION,
@@ -19,6 +20,8 @@ REFUSED = {
     "minMessagesPerTrigger": _NO_TRIGGER,
     "maxTriggerDelay": _NO_TRIGGER,
     "topicsRefreshMs": _NO_TRIGGER,
+    "minPartitions": _NO_TASKS,
+    "maxEntriesPerTask": _NO_TASKS,
     "deadLetterTopic": "a table does not write: give onDecodeError=null, and look at the column __decodeError",
     "trace": "it is for tests of Spark: leave it out",
     "topic": "it is the first argument",

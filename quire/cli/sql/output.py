@@ -15,6 +15,8 @@ from typing import Any, Protocol, TextIO
 
 import pyarrow as pa
 
+from quire.tables.errors import QueryError
+
 CELL_MAX = 60
 """Columns of a terminal that one cell may have."""
 SAMPLE_ROWS = 1000
@@ -31,9 +33,9 @@ class RowWriter(Protocol):
 
 
 def writer_of(form: str, schema: pa.Schema, out: TextIO) -> RowWriter:
-    """Return the writer of a result. `form`: table, json or csv."""
+    """Return the writer of a result. `form`: table, json or csv. Raises QueryError."""
     if form == "json":
-        return JsonLines(out)
+        return JsonLines(schema.names, out)
     if form == "csv":
         return CsvLines(schema.names, out)
     return TextTable(schema.names, out, cell_max=CELL_MAX if out.isatty() else None)
@@ -42,13 +44,17 @@ def writer_of(form: str, schema: pa.Schema, out: TextIO) -> RowWriter:
 class JsonLines:
     """One object a line."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, names: Sequence[str], out: TextIO) -> None:
+        """Raises QueryError: an object cannot have the name of a column twice."""
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise QueryError(f"two columns are named {twice}: give one of them another name with AS")
+        self._names = names
         self._out = out
 
     def rows(self, batch: pa.RecordBatch) -> None:
-        names = batch.schema.names
         for values in _rows(batch):
-            found = dict(zip(names, values, strict=True))
+            found = dict(zip(self._names, values, strict=True))
             self._out.write(json.dumps(found, ensure_ascii=False, separators=(",", ":")) + "\n")
 
     def end(self) -> None:
