@@ -26,8 +26,8 @@ def rows_of_spark(spark: Any, options: dict[str, str], **more: str) -> list[dict
 
 
 def rows_of_table(options: dict[str, str], topic: str, **more: Any) -> list[dict[str, Any]]:
-    where = {"service_url": options["service.url"], "admin_url": options["admin.url"]}
-    rows = quire.table(topic, **where, **more).read_all().to_pylist()
+    service_url, admin_url = options["service.url"], options["admin.url"]
+    rows = quire.table(topic, service_url=service_url, admin_url=admin_url, **more).read_all().to_pylist()
     for row in rows:
         row["__properties"] = dict(row["__properties"])
         for name in ("__publishTime", "__eventTime"):

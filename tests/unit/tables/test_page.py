@@ -34,8 +34,8 @@ def test_the_page(
 ) -> None:
     monkeypatch.setenv("QUIRE_SERVICE_URL", cluster.url)
     monkeypatch.setenv("QUIRE_ADMIN_URL", cluster.web)
-    addresses = {"service_url": cluster.url, "admin_url": cluster.web}
-    monkeypatch.setattr(quire, "table", functools.partial(quire.table, **addresses))
+    table = functools.partial(quire.table, service_url=cluster.url, admin_url=cluster.web)
+    monkeypatch.setattr(quire, "table", table)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     publish, first, more = (substituted(block, {"pulsar://127.0.0.1:6650": cluster.url}) for block in blocks)

@@ -110,9 +110,7 @@ def test_topics_are_joined_with_archives_and_files(
         pyarrow.parquet.write_table(names, archive / "batch=0/left-over.parquet")
         record = BatchRecord(batch=0, query="q", rows=2, files=(ArchivedFile(path, 2, 1),), positions={})
         manifest.append(record)
-    query = (
-        f"""SELECT name, dt, count(*) n FROM sold JOIN "archive:{archive}" USING (__key) GROUP BY ALL ORDER BY 1"""
-    )
+    query = f"""SELECT name, dt, count(*) n FROM sold JOIN "archive:{archive}" USING (__key) GROUP BY ALL ORDER BY 1"""
     assert [(row["name"], str(row["dt"]), row["n"]) for row in scans.ask(query)] == [
         ("one", "2026-01-31", 20),
         ("zero", "2026-01-31", 20),

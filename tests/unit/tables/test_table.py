@@ -21,6 +21,7 @@ from quire.spark.errors import (
     SourceUnavailableError,
     UndecodableError,
 )
+from quire.spark.reading.scan import read_range
 from quire.tables import topic_rows
 from tests.support.small_cluster import SmallCluster
 from tests.unit.spark.layouts import ask, fill
@@ -108,7 +109,7 @@ def test_ranges_are_read_by_several_threads_in_order(
     monkeypatch.setattr(topic_rows, "RANGE_BYTES", 2000)
     threads: set[str] = set()
     together = threading.Barrier(3)
-    original = topic_rows.read_range
+    original = read_range
 
     def recorded(*arguments: Any) -> Any:
         first = threading.current_thread().name not in threads
