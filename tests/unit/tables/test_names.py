@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
@@ -14,10 +15,16 @@ from quire.tables.names import tables_of
 PUBLIC = "persistent://public/default/"
 
 
-def tree(query: str) -> Any:
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Callable[[str], Any]]:
+    """Return the parser of queries."""
     with duckdb.connect() as connection:
-        (row,) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-    return json.loads(row[0])
+
+        def parse(query: str) -> Any:
+            (row,) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+            return json.loads(row[0])
+
+        yield parse
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ def tree(query: str) -> Any:
         ("VALUES (1)", {}),
     ],
 )
-def test_topics_and_archives_of_a_query(query: str, expected: dict[str, str]) -> None:
+def test_topics_and_archives_of_a_query(tree: Callable[[str], Any], query: str, expected: dict[str, str]) -> None:
     found = tables_of(tree(query))
     assert {each.name: each.target for each in found} == expected
     assert all((each.kind == "archive") == each.name.startswith("archive:") for each in found)
@@ -51,6 +58,6 @@ def test_topics_and_archives_of_a_query(query: str, expected: dict[str, str]) ->
         ('FROM "a/b"', "is not the name of a topic"),
     ],
 )
-def test_other_names_are_refused(query: str, text: str) -> None:
+def test_other_names_are_refused(tree: Callable[[str], Any], query: str, text: str) -> None:
     with pytest.raises(QueryError, match=text):
         tables_of(tree(query))
