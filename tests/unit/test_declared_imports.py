@@ -21,6 +21,9 @@ EXTRAS_OF = {
     "quire/offload": "spark",
     "quire/spark": "spark",
     "pyspark_quire": "spark",
+    "quire/__init__.py": "sql",
+    "quire/tables": "sql",
+    "quire/cli/sql": "sql",
     "quire/client/tracing": "otel",
     "quire/servers/tracing.py": "otel",
 }

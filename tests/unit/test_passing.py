@@ -35,6 +35,7 @@ PASSING = {
     "quire.spark.errors": "SourceUnavailableError StatsError",
     "quire.offload.errors": "OffloadInUseError",
     "quire.spark.pipelines.errors": "ArchiveInUseError",
+    "quire.tables.errors": "",
     "quire.wire.pulsar.errors": "",
     "quire.wire.bookkeeper.errors": "",
     "quire.client.errors": "ConnectionLostError ServiceUnavailableError",

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import httpx2
 from cryptography import x509
 
-from quire import installed_version
 from quire.cli.checkup import verdicts
 from quire.cli.checkup.certificates import of_certificate
 from quire.cli.checkup.verdicts import CheckResult
+from quire.distribution import installed_version
 
 ANSWER_S: Final = 10.0
 HEALTH_S: Final = 30.0
