@@ -25,6 +25,16 @@ def register_scrubber(metrics: Metrics, scrubber: Scrubber) -> None:
         "Damaged entries that were replaced by copies from other bookies.",
         lambda: counts.healed,
     )
+    metrics.counter(
+        "quire_bookie_scrub_entries_without_row",
+        "Entries that scrubs have found in an entry log, but not in the index.",
+        lambda: counts.strays,
+    )
+    metrics.counter(
+        "quire_bookie_scrub_rows_written",
+        "Those of them that were intact, and are in the index again.",
+        lambda: counts.rows_written,
+    )
     metrics.gauge(
         "quire_bookie_scrub_damaged_ledgers",
         "Ledgers with damaged entries that are not healed.",

@@ -1,6 +1,6 @@
 """Scrubber of one bookie: rounds over all ledger directories, in small steps at a low rate.
 
-    for each directory   header and map of each log that is no longer written
+    for each directory   header and map of each log that is no longer written, and its entries without rows: strays.py
                          each ledger: its metadata gives the digest -> rows.py -> damaged entries -> healing.py
 
 A round goes on where it was after a restart. Steps give way to reads and flushes, but not for ever. The metadata is
@@ -22,8 +22,10 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
+from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.errors import BookieError
+from bookie.errors import BookieError, LogMissingError
+from bookie.integrity.copying import Copier
 from bookie.integrity.peers import OpenCopies
 from bookie.limbo.preboot import ledger_manager
 from bookie.scrubber.directory_reads import DirectoryHangsError, DirectoryReads
@@ -31,6 +33,7 @@ from bookie.scrubber.healing import Healer
 from bookie.scrubber.logs import log_damage
 from bookie.scrubber.record import FILE_NAME, ScrubRecord, decode, encode
 from bookie.scrubber.rows import ROWS_PER_STEP, check_rows
+from bookie.scrubber.strays import find_strays, needed
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.metadata.ledgers import LedgerManager
@@ -52,6 +55,8 @@ YIELDS_MAX: Final = 100
 """Times that a step waits for reads and flushes, about a second together."""
 HEALING: Final = "an entry is damaged, the ledger is to be healed from other bookies"
 ALONE: Final = "an entry is damaged, and there is no other bookie with a copy"
+RECORDS_FOR_ONE: Final = 10
+"""Heads of records that cost as much of the rate as one entry."""
 _YIELD_S: Final = 0.01
 _LEDGERS_PER_STEP: Final = 100
 _LOG_PAUSE_S: Final = 0.01
@@ -65,6 +70,10 @@ class ScrubCounts:
     entries: int = 0
     bytes: int = 0
     unverified: int = 0
+    strays: int = 0
+    """Entries in a log without a row in the index, of ledgers that the bookie should have..."""
+    rows_written: int = 0
+    """...and those of them that were intact, and got a row."""
     damaged: int = 0
     """Damaged entries that were found..."""
     healed: int = 0
@@ -83,6 +92,7 @@ class Scrubber:
         self._metadata = metadata
         self._open_peers = peers
         self._healer = Healer(bookie)
+        self._copier = Copier(bookie)
         self._rate = bookie.config.scrub_rate
         self._throttle = CopyThrottle(self._rate)
         self._asked = trio.Event()
@@ -204,7 +214,7 @@ class Scrubber:
                 continue
             try:
                 if record.position == 0:
-                    await self._check_logs(index, storage)
+                    await self._check_logs(index, storage, manager)
                 await self._check_ledgers(index, storage, manager)
             except DirectoryHangsError:
                 folder = bookie.config.ledger_directories[index]
@@ -224,13 +234,17 @@ class Scrubber:
         if not self._hanging:
             self.counts.rounds += 1
 
-    async def _check_logs(self, index: int, storage: DbLedgerStorage) -> None:
+    async def _check_logs(self, index: int, storage: DbLedgerStorage, manager: LedgerManager) -> None:
         parts, record = storage.parts, self.records[index]
         logs = parts.logs.inactive_ids()
         record.keep_logs(set(logs))
         for log_id in logs:
+            if log_id < record.next_log:
+                continue  # read in this round, before a restart
             await self._give_way(0)
             await trio.sleep(_LOG_PAUSE_S)
+            await self._check_strays(index, storage, manager, log_id)
+            record.next_log = log_id + 1
             look = partial(log_damage, self._bookie.world.disk, parts.folder, log_id)
             reason = await self._run(index, look)
             if record.log_read(log_id, self._bookie.world.clock.wall_ms(), reason):
@@ -240,6 +254,37 @@ class Scrubber:
                     directory=parts.folder,
                     reason=reason,
                 )
+            await self._save_sometimes(index)
+
+    async def _check_strays(self, index: int, storage: DbLedgerStorage, manager: LedgerManager, log_id: int) -> None:
+        """Write the missing rows of entries that are in a log. DirectoryHangsError, BookieError, OSError."""
+        at = HEADER_LENGTH
+        while at >= 0:
+            try:
+                step = await self._run(index, partial(find_strays, storage.parts, log_id, at))
+            except LogMissingError:
+                return  # compaction or garbage collection has deleted it
+            at = step.next_at
+            await self._give_way(step.records // RECORDS_FOR_ONE)
+            for ledger_id in dict.fromkeys([each.ledger_id for each in step.strays]):
+                metadata = await self._read(manager, ledger_id)
+                if metadata is None:
+                    continue
+                strays = [each for each in step.strays if each.ledger_id == ledger_id]
+                good, bad = needed(strays, metadata, self._bookie.config.id, _digest(metadata))
+                if good or bad:
+                    log.warning(
+                        "entries without a row in the index, those that are intact get one",
+                        ledger=ledger_id,
+                        entry_log=f"{log_id:x}",
+                        directory=storage.parts.folder,
+                        entries=len(good) + len(bad),
+                        intact=len(good),
+                        first=min([*good, *bad]),
+                    )
+                    self.counts.strays += len(good) + len(bad)
+                    self.counts.rows_written += len(good)
+                    await self._copier.store(ledger_id, good, storage)
 
     async def _check_ledgers(self, index: int, storage: DbLedgerStorage, manager: LedgerManager) -> None:
         record = self.records[index]
@@ -249,8 +294,7 @@ class Scrubber:
             for ledger_id in ledgers:
                 await self._check_ledger(index, storage, manager, ledger_id)
                 record.position = ledger_id + 1
-                if trio.current_time() >= self._saved_at + SAVE_EVERY_S:
-                    await self._save(index)
+                await self._save_sometimes(index)
             if not ledgers:
                 return
             await self._give_way(0)
@@ -376,6 +420,10 @@ class Scrubber:
             else:
                 self.records[index] = record
         self._loaded = True
+
+    async def _save_sometimes(self, index: int) -> None:
+        if trio.current_time() >= self._saved_at + SAVE_EVERY_S:
+            await self._save(index)
 
     async def _save(self, index: int) -> None:
         """Keep what was found. A failure is only logged: the next round finds it again."""

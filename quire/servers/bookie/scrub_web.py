@@ -138,6 +138,8 @@ def scrub_report(bookie: Bookie, scrubber: Scrubber) -> dict[str, object]:
         "bytesRead": counts.bytes,
         "damagedEntries": counts.damaged,
         "healedEntries": counts.healed,
+        "entriesWithoutRow": counts.strays,
+        "rowsWritten": counts.rows_written,
         "bytesCopied": scrubber.bytes_copied,
         "lastFailure": counts.last_failure,
         "directories": directories,

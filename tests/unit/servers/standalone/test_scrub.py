@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.errors import StorageDamagedError
-from bookie.scrubber.scrubber import ALONE, RETRY_S, Scrubber
+from bookie.scrubber.scrubber import ALONE, RETRY_S, ScrubCounts, Scrubber
 from broker.admin.permissions.access import super_user_check
 from broker.security.authorization.authorizer import Authorizer
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -112,7 +112,7 @@ async def test_only_super_users_reach_the_scrubber_of_a_standalone_server() -> N
     store = MemoryStore(MemoryTree())
     await store_roles(store)
     authorizer = Authorizer(store, OPTIONS)
-    counts = SimpleNamespace(rounds=0, entries=0, bytes=0, damaged=0, healed=0, running=False, last_failure="")
+    counts = ScrubCounts()
     scrubber: Any = SimpleNamespace(rate=60, counts=counts, records=[], bytes_copied=0)
     bookie: Any = SimpleNamespace(config=SimpleNamespace(ledger_directories=()))
     app = Starlette(routes=[scrub_route(bookie, scrubber, super_user_check(authorizer))])
