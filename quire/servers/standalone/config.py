@@ -97,6 +97,7 @@ STANDALONE: Final = Process(
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
         "allowStorageExpansion": None,
+        "quireJournalBacklogMaxMb": None,
         "forceReadOnlyBookie": None,
         # There is no other bookie.
         "gcOverreplicatedLedgerWaitTime": None,
