@@ -49,7 +49,7 @@ class LogMetadata:
     proven: bool = False
 
 
-class Readable(Protocol):
+class LogBytes(Protocol):
     """The part of a file that readers of logs use."""
 
     def pread(self, size: int, offset: int) -> bytes: ...
@@ -68,7 +68,7 @@ class FoundMap(NamedTuple):
     proven: bool
 
 
-def read_ledgers_map(file: Readable) -> FoundMap:
+def read_ledgers_map(file: LogBytes) -> FoundMap:
     """Return the ledgers map of a log, if it has a good one."""
     with suppress(StorageDamagedError):
         head = file.pread(HEADER_LENGTH, 0)

@@ -22,7 +22,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     location_text,
 )
 from bookie.db_ledger_storage.location_index import LocationIndex
-from bookie.db_ledger_storage.log_contents import Readable
+from bookie.db_ledger_storage.log_contents import LogBytes
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
@@ -39,7 +39,7 @@ _CHAIN_CHUNK: Final = 4096
 
 
 class LogReaders(Protocol):
-    def reading(self, log_id: int) -> AbstractContextManager[Readable]:
+    def reading(self, log_id: int) -> AbstractContextManager[LogBytes]:
         """Return the log, open until the block ends. LogMissingError if it is not there."""
 
 
@@ -49,7 +49,7 @@ class ReadableLogs(Protocol):
     @property
     def readers(self) -> LogReaders: ...
 
-    def records_end(self, log_id: int, file: Readable) -> int:
+    def records_end(self, log_id: int, file: LogBytes) -> int:
         """As of EntryLogs."""
 
 
@@ -202,7 +202,7 @@ def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[
     return count - 1, offsets[count - 1], "its size is wrong"
 
 
-def _check_end(file: Readable, start: int, end: int, following: int, records_end: int) -> str:
+def _check_end(file: LogBytes, start: int, end: int, following: int, records_end: int) -> str:
     """Return what is wrong with the size of the last entry, which ends at `end` by that size; empty if nothing is.
 
     `following` is the offset of the next entry of the ledger in this log, -1 if there is none; both count from `start`.
@@ -217,7 +217,7 @@ def _check_end(file: Readable, start: int, end: int, following: int, records_end
     return "" if records_end < 0 else _check_chain(file, start + end, records_end)
 
 
-def _check_chain(file: Readable, at: int, until: int) -> str:
+def _check_chain(file: LogBytes, at: int, until: int) -> str:
     """Return what is wrong with the records that begin at `at`, if some of them do not fit before `until`.
 
     Examines only a few.

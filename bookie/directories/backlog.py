@@ -57,6 +57,6 @@ class JournalBacklog:
         if not self._bound or not holding or size < self._bound:
             return ""
         return (
-            f"{self._folder} has {size >> 20} MB of journal, above quireJournalBacklogMaxMb={self._bound >> 20}, because "
+            f"{self._folder} has {size >> 20} MB of journal, above quireJournalBacklogMaxMb={self._bound >> 20}: "
             f"{', '.join(holding)} does not store its entries: replace the disk and restart"
         )

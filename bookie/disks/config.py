@@ -66,9 +66,9 @@ class DiskKeys:
         minimum=0,
         maximum=1 << 30,
         unit=MB,
-        doc="Megabytes of journal that a bookie keeps behind a ledger directory that has failed or hangs, whose entries "
-        "only the journal has. Above that it is read-only, until the directory answers or the bookie is restarted with "
-        "another disk. 0: until the journal's disk is full.",
+        doc="Megabytes of journal that a bookie keeps behind a ledger directory that has failed or hangs, whose "
+        "entries only the journal has. Above that it is read-only, until the directory answers or the bookie is "
+        "restarted with another disk. 0: until the journal's disk is full.",
     )
     min_usable_for_entry_log: int | None = conf_key(
         "minUsableSizeForEntryLogCreation",

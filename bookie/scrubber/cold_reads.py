@@ -1,9 +1,9 @@
 """Reads of a scrub, which must not push what clients read out of the machine's memory. Blocking.
 
-Most of what a scrub reads is cold, and no client will ask for it soon. So nothing is read ahead, and the pages that came
-from the disk are dropped again. Pages that were in memory before stay there, because a client may want them: a piece of
-a file is dropped only if the disk gave as many sectors as it has. Where the system does not count sectors, nothing is
-dropped.
+Most of what a scrub reads is cold, and no client will ask for it soon. So nothing is read ahead, and the pages that
+came from the disk are dropped again. Pages that were in memory before stay there, because a client may want them: a
+piece of a file is dropped only if the disk gave as many sectors as it has. Where the system does not count sectors,
+nothing is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import log_name
-from bookie.db_ledger_storage.log_contents import Readable
+from bookie.db_ledger_storage.log_contents import LogBytes
 from bookie.errors import LogMissingError
 from quire.world.doors import Disk, File
 
@@ -68,7 +68,7 @@ class ColdLogs:
         return self
 
     @contextmanager
-    def reading(self, log_id: int) -> Iterator[Readable]:
+    def reading(self, log_id: int) -> Iterator[LogBytes]:
         """As `OpenLogs.reading`. LogMissingError, OSError."""
         try:
             file = self._disk.open(f"{self._folder}/{log_name(log_id)}", writable=False, scattered=True)
@@ -83,6 +83,6 @@ class ColdLogs:
         with closing(file):
             yield ColdFile(file, self._disk.sectors_read)
 
-    def records_end(self, log_id: int, file: Readable) -> int:
+    def records_end(self, log_id: int, file: LogBytes) -> int:
         """As of EntryLogs."""
         return self._logs.records_end(log_id, file)

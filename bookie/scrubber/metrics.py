@@ -11,10 +11,10 @@ def register_scrubber(metrics: Metrics, scrubber: Scrubber) -> None:
     counts, records = scrubber.counts, scrubber.records
     metrics.counter("quire_bookie_scrub_rounds", "Scrubs that came to their end.", lambda: counts.rounds)
     metrics.counter("quire_bookie_scrub_entries", "Entries that scrubs have read.", lambda: counts.entries)
-    metrics.counter("quire_bookie_scrub_bytes", "Bytes of these entries.", lambda: counts.bytes)
+    metrics.counter("quire_bookie_scrub_bytes", "Bytes of the entries that scrubs have read.", lambda: counts.bytes)
     metrics.counter(
         "quire_bookie_scrub_unverified",
-        "Those of them whose digest the bookie does not know, so that only the index was checked.",
+        "Entries that scrubs have read whose digest the bookie does not know, so that only the index was checked.",
         lambda: counts.unverified,
     )
     metrics.counter(
@@ -32,7 +32,7 @@ def register_scrubber(metrics: Metrics, scrubber: Scrubber) -> None:
     )
     metrics.counter(
         "quire_bookie_scrub_rows_written",
-        "Those of them that were intact, and are in the index again.",
+        "Entries without a row in the index that were intact, and have one again.",
         lambda: counts.rows_written,
     )
     metrics.gauge(

@@ -15,9 +15,7 @@ from quire.service.log import get_logger
 
 log = get_logger(__name__)
 
-COPIED: Final = (
-    "Start without it and begin a scrub (PUT /api/v1/bookie/scrub), which copies them from other bookies"
-)
+COPIED: Final = "Start without it and begin a scrub (PUT /api/v1/bookie/scrub), which copies them from other bookies"
 LOGGED_MAX: Final = 10
 _LEDGERS_PER_STEP: Final = 100
 

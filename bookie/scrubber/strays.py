@@ -1,8 +1,8 @@
 """Strays: entries in a log that no row of the index leads to, although their ledger exists. Blocking.
 
-A flush writes the rows of its entries last, so a log that is no longer written has none, unless the index has lost rows,
-or the ledger was removed from this bookie and came back: the caller decides by the metadata. A read of an entry without
-a row says that it is not here, and compaction would drop it, so its row has to be written again.
+A flush writes the rows of its entries last, so a log that is no longer written has none, unless the index has lost
+rows, or the ledger was removed from this bookie and came back: the caller decides by the metadata. A read of an entry
+without a row says that it is not here, and compaction would drop it, so its row has to be written again.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def scrubbed(url: str, ledgers: float, logs: float) -> CheckResult:
     if not ledgers and not logs:
         return ok("scrub", f"{url} has found no damage that is left")
     what = f"{url} has {ledgers:g} ledgers with damaged entries, {logs:g} entry logs with a damaged header or map"
-    remedy = f"GET {url}/api/v1/bookie/scrub names them; docs/operating.md, \"Bits that change on the disk\""
+    remedy = f'GET {url}/api/v1/bookie/scrub names them; docs/operating.md, "Bits that change on the disk"'
     return bad("scrub", what, remedy) if ledgers else warning("scrub", what, remedy)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +65,7 @@ class Image:
 
 
 @pytest.fixture
-async def image(tmp_path: Path) -> AsyncIterator[Image]:
+async def image(tmp_path: Path) -> Image:
     made = Image(tmp_path)
     world = real_world(1)
     async with opened(world, made.tree, made.config) as bookie:
@@ -91,7 +90,7 @@ async def image(tmp_path: Path) -> AsyncIterator[Image]:
                 await client.add(ledger_id, NEW[0], len(NEW))
         made.keep("killed")
     made.keep("stopped")
-    yield made
+    return made
 
 
 def flip(folder: Path, rng: random.Random) -> str:

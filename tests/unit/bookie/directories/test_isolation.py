@@ -134,7 +134,8 @@ async def test_a_journal_behind_a_failed_directory_is_bounded_and_loses_nothing(
         await client.add(1, 0)
         break_flush(bookie, 1, EIO)
         for entry_id in range(40):
-            if (await client.ask(add_frames(3, entry_id, 1, bytes(500_000))))[0].rc != Rc.OK:
+            (answer,) = await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+            if answer != v2.AddAcks(Rc.OK, 3, entry_id, entry_id):
                 break
             kept.append(entry_id)
             await trio.sleep(2)

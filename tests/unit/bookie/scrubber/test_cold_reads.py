@@ -19,7 +19,7 @@ from quire.world.real_disk import RealDisk
 from simulation.machines.world import Universe
 from tests.support.waiting import until
 from tests.unit.bookie.integrity.rig import IntegrityCluster, integrity_cluster
-from tests.unit.bookie.scrubber.test_scrubber import FAST, scrub, scrubber
+from tests.unit.bookie.scrubber.rig import FAST, scrub, scrubber
 
 HANGS = "scrub of a directory stopped, its disk does not answer a read"
 

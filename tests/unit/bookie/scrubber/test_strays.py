@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from simulation.machines.world import Universe
 from tests.support.waiting import until
 from tests.unit.bookie.build import Client
 from tests.unit.bookie.integrity.rig import IntegrityCluster, Member, integrity_cluster
-from tests.unit.bookie.scrubber.test_scrubber import ENTRIES, FAST, FOUND, flip, logs, scrub, scrubber, written
+from tests.unit.bookie.scrubber.rig import ENTRIES, FAST, FOUND, flip, logs, scrub, scrubber, written
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_compaction_replaces_a_log_whose_header_or_map_is_damaged(place: s
     assert list((await scrub(a)).records[0].damaged_logs) == [0]
     storage = a.bookie.storage.of(ledger_id)
 
-    async def live() -> AsyncIterator[int]:
+    async def live() -> AsyncGenerator[int, None]:
         yield ledger_id
 
     await storage.collect_garbage(live)

@@ -1,7 +1,7 @@
 """A standalone server scrubs, and its only copy is reported if it is damaged.
 
-Covers quire/servers/bookie/scrub_web.py (scrub_route), quire/servers/standalone/process.py; tests/cluster/test_damage.py
-has a whole server.
+Covers quire/servers/bookie/scrub_web.py (scrub_route) and quire/servers/standalone/process.py. There is a whole
+server in tests/cluster/test_damage.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from bookie.bookie import Bookie, open_bookie
 from bookie.errors import StorageDamagedError
-from bookie.scrubber.scrubber import ALONE, RETRY_S, ScrubCounts, Scrubber
+from bookie.scrubber.scrubber import ALONE, RETRY_S, Scrubber, ScrubCounts
 from broker.admin.permissions.access import super_user_check
 from broker.security.authorization.authorizer import Authorizer
 from quire.metadata.local.memory import MemoryStore, MemoryTree
