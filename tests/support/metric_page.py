@@ -14,6 +14,8 @@ import typer
 
 from autorecovery.service import RecoveryStats
 from bookie.metrics import register as register_bookie
+from bookie.scrubber.metrics import register_scrubber
+from bookie.scrubber.scrubber import Scrubber
 from broker.metrics import register as register_broker
 from broker.ownership.metrics import register_bundles
 from broker.security.metrics import register_authentication
@@ -115,6 +117,7 @@ async def families(world: World) -> list[Family]:
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):
             register_bookie(by_server[name], bookie, ConnectionCounts())
+            register_scrubber(by_server[name], Scrubber(bookie, cast(Any, object()), None))
         register_embedded(by_server["standalone"], bookie)
     register_recovery(by_server["autorecovery"], RecoveryStats())
     for metrics in by_server.values():
