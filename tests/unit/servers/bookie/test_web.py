@@ -162,7 +162,7 @@ async def test_a_long_list_of_ledgers_is_written_in_short_steps(
             found = await resources.list_ledgers(Request({"type": "http", "query_string": asked.encode()}))
             nursery.cancel_scope.cancel()
         assert list(json.loads(found.body)) == [str(each) for each in ids]
-        longest = max(map(len, bytes(found.body).split(b"\n  \"")))
+        longest = max(map(len, bytes(found.body).split(b'\n  "')))
         assert passes >= len(found.body) // (200 + longest) > 10
 
 
