@@ -161,7 +161,7 @@ async def test_a_long_list_of_ledgers_is_written_in_short_steps(
             nursery.start_soon(count)
             found = await resources.list_ledgers(Request({"type": "http", "query_string": asked.encode()}))
             nursery.cancel_scope.cancel()
-        assert list(json.loads(found.body)) == [str(each) for each in ids]
+        assert list(json.loads(bytes(found.body))) == [str(each) for each in ids]
         longest = max(map(len, bytes(found.body).split(b'\n  "')))
         assert passes >= len(found.body) // (200 + longest) > 10
 
