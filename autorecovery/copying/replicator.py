@@ -105,8 +105,8 @@ class Replicator:
         `exclude`: bookies that receive no copies. `ensemble`: the members of the fragment, if that is decided already.
 
         Raises: NotEnoughBookiesError if some members could not be replaced (others may have been); LedgerReadError
-        (NoSuchEntryError, NoCopyLeftError, DigestMismatchError) if an entry cannot be read; FragmentChangedError; NoSuchLedgerError;
-        BookieError if copies cannot be written; MetadataError. Entries copied by then do no harm.
+        (NoSuchEntryError, NoCopyLeftError, DigestMismatchError) if an entry cannot be read; FragmentChangedError;
+        NoSuchLedgerError; BookieError if copies cannot be written; MetadataError. Entries copied by then do no harm.
         """
         fragment = bad.fragment
         assert fragment.closed, f"{bad} is open"

@@ -18,8 +18,9 @@ class PeerError(BookieError):
 
 
 class EntryLostError(BookieError):
-    """No other member that should have an entry has it: they deny it or have lost it, or there are none. Final, unless a
-    lost bookie or disk returns.
+    """No other member that should have an entry has it: they deny it, lost it, or there are none.
+
+    Final, unless a lost bookie or disk returns.
     """
 
 
