@@ -20,7 +20,7 @@ from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.salvage.app import salvage
-from quire.cli.standard_streams import open_missing
+from quire.cli.standard_streams import naming_full_disks, open_missing
 from quire.cli.tokens import app as tokens_app
 from quire.cli.upgrade.app import upgrade
 
@@ -438,7 +438,8 @@ def main() -> None:
     gc.set_threshold(YOUNG_OBJECTS_MAX)
     atexit.register(_collect_nothing)
     open_missing()
-    app()
+    with naming_full_disks():
+        app()
 
 
 if __name__ == "__main__":

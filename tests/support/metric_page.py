@@ -138,14 +138,17 @@ def unit_of(declared: Declared) -> str:
 
     >>> unit_of(Declared("gauge", "x_seconds", ""))
     's'
+
+    >>> unit_of(Declared("gauge", "x_ms", "")), unit_of(Declared("gauge", "x_msg", ""))
+    ('ms', '')
     """
-    name, doc = declared.name.lower(), declared.doc.lower()
+    name, doc = f"{declared.name.lower()}_", declared.doc.lower()
     if "per second" in doc:
         return "bytes/s" if "bytes" in doc.split("per second")[0] else "1/s"
     for unit, signs in (
         ("µs", ("microsecond",)),
         ("ns", ("nanosecond",)),
-        ("ms", ("millisecond", "in ms", "_ms", "_time ")),
+        ("ms", ("millisecond", "in ms", "_ms_", "_time ")),
         ("s", ("_seconds", "seconds")),
         ("bytes", ("_bytes", "bytes", "memory")),
     ):
