@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from autorecovery.fragments import LedgerFragment
-from quire.ledger.errors import DigestMismatchError, LedgerReadError, NoSuchEntryError
+from quire.ledger.errors import DigestMismatchError, LedgerReadError, NoCopyLeftError, NoSuchEntryError
 from quire.ledger.reading.copies import BadCopy, CopyFault, LedgerCopies
 
 
@@ -78,11 +78,13 @@ class CopyReads:
 
 
 def unreadable(ledger_id: int, entry_id: int, causes: Sequence[BadCopy]) -> LedgerReadError:
-    """Return the error for an entry without a good copy: missing only if all members say so; damage before temporary
-    failures.
+    """Return the error for an entry without a good copy: missing only if all members say so, without a copy left if all
+    others have lost data; damage before temporary failures.
     """
     text = f"entry {ledger_id}:{entry_id} cannot be read: {'; '.join([each.text for each in causes])}"
     faults = {each.fault for each in causes}
     if faults <= {CopyFault.MISSING}:
         return NoSuchEntryError(text)
+    if faults <= {CopyFault.MISSING, CopyFault.UNKNOWN}:
+        return NoCopyLeftError(text)
     return DigestMismatchError(text) if CopyFault.DAMAGED in faults else LedgerReadError(text)

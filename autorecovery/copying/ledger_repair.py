@@ -25,6 +25,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.errors import (
     LedgerError,
     LedgerReadError,
+    NoCopyLeftError,
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
@@ -129,7 +130,7 @@ class LedgerRepair:
         """Log why a fragment stays as it is."""
         if isinstance(error, LedgerReadError):
             self._stats.unreadable += 1
-        if isinstance(error, NoSuchEntryError):
+        if isinstance(error, NoSuchEntryError | NoCopyLeftError):
             log.error(
                 "entries are lost: no member has them", ledger=bad.ledger_id, fragment=str(bad), reason=str(error)
             )

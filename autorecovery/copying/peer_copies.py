@@ -43,7 +43,8 @@ class PeerCopies:
     ) -> Mapping[int, memoryview]:
         """Return good copies of some of these entries of one fragment, at least one.
 
-        LedgerReadError; NoSuchEntryError if all other members deny an entry, or there are none.
+        LedgerReadError; NoSuchEntryError if all other members deny an entry, or there are none; NoCopyLeftError if they
+        deny it or have lost it.
         """
         fragment = next(each for each in reversed(fragments_of(ledger_id, metadata)) if each.first <= entry_ids[0])
         copies = self._client.copies(ledger_id, metadata, password=self._password, digest_type=self._digest_type)

@@ -48,7 +48,7 @@ NEWCOMERS_TRIED = 3
 SIZE_GUESS = 4096
 """Assumed bytes per entry before any entry was read."""
 ANSWERING: frozenset[Fault] = frozenset(
-    (CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNREADABLE, LostReason.INCOMPLETE)
+    (CopyFault.MISSING, CopyFault.DAMAGED, CopyFault.UNKNOWN, CopyFault.UNREADABLE, LostReason.INCOMPLETE)
 )
 """Faults of members that answer: they can be repaired in place."""
 
@@ -105,8 +105,8 @@ class Replicator:
         `exclude`: bookies that receive no copies. `ensemble`: the members of the fragment, if that is decided already.
 
         Raises: NotEnoughBookiesError if some members could not be replaced (others may have been); LedgerReadError
-        (NoSuchEntryError, DigestMismatchError) if an entry cannot be read; FragmentChangedError; NoSuchLedgerError;
-        BookieError if copies cannot be written; MetadataError. Entries copied by then do no harm.
+        (NoSuchEntryError, NoCopyLeftError, DigestMismatchError) if an entry cannot be read; FragmentChangedError;
+        NoSuchLedgerError; BookieError if copies cannot be written; MetadataError. Entries copied by then do no harm.
         """
         fragment = bad.fragment
         assert fragment.closed, f"{bad} is open"

@@ -8,7 +8,8 @@
 
 Copied entries do not go through the journal: until the checkpoint the ledger is in limbo, so a crash costs only time.
 A ledger that cannot be completed now stays in limbo and is tried again, at longer and longer intervals. A ledger of
-which no member has an entry stays in limbo for good: that entry is lost, and the bookie does not deny it.
+which no member has an entry stays in limbo for good, also if all of them are in limbo: that entry is lost, which is an
+ERROR in the log, and the bookie does not deny it.
 
 Source: BookKeeper's DataIntegrityCheckImpl and DataIntegrityService. There, limbo ends before the copying, when the
 ledger is closed.
@@ -60,8 +61,6 @@ class DataIntegrity:
         self._open_peers = peers
         self._limbo = bookie.storage.limbo
         self._copier = Copier(bookie)
-        self._lost: set[int] = set()
-        """Ledgers of which an entry is lost, that were logged."""
         self.progress = IntegrityProgress()
 
     async def run(self) -> None:
@@ -108,7 +107,9 @@ class DataIntegrity:
 
             await for_each(portion, settle, at_once=LEDGERS_AT_ONCE, name="data integrity")
             await self._end_limbo(settled)
-        left = len(self._limbo.ledgers())
+        in_limbo = self._limbo.ledgers()
+        left = len(in_limbo)
+        self.progress.keep_lost(frozenset(in_limbo))
         self.progress.round_done(reasons[0] if reasons else "")
         if left:
             log.info("ledgers stay in limbo for now", ledgers=left, for_example=reasons[0] if reasons else "")
@@ -121,7 +122,6 @@ class DataIntegrity:
         await self._bookie.checkpoint()
         for ledger_id in ledgers:
             self._limbo.clear(ledger_id)
-            self._lost.discard(ledger_id)
         self.progress.ledgers += len(ledgers)
         await self._bookie.checkpoint()
 
@@ -161,8 +161,8 @@ class DataIntegrity:
             waiting = [each for each in waiting if each not in found]
 
     def _stays(self, ledger_id: int, error: Exception) -> None:
-        if isinstance(error, EntryLostError) and ledger_id not in self._lost:
-            self._lost.add(ledger_id)
+        if isinstance(error, EntryLostError) and ledger_id not in self.progress.lost:
+            self.progress.lost[ledger_id] = None
             log.error(
                 "an entry is lost: no other member has it, its ledger stays in limbo",
                 ledger=ledger_id,

@@ -18,7 +18,10 @@ class PeerError(BookieError):
 
 
 class EntryLostError(BookieError):
-    """Every other member that should have an entry denies it, or there is none. Final, unless a lost bookie returns."""
+    """No other member that should have an entry has it: they deny it, lost it, or there are none.
+
+    Final, unless a lost bookie or disk returns.
+    """
 
 
 class OtherCopies(Protocol):

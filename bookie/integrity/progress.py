@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -22,9 +23,16 @@ class IntegrityProgress:
     last_failure: str = ""
     """Why a ledger stayed in limbo in the last round, or why the round ended early; empty if nothing failed."""
 
+    lost: dict[int, None] = field(default_factory=dict)
+    """Ledgers in limbo of which no member has some entry; each was logged once."""
+
     def copied(self, entries: int, size: int) -> None:
         self.entries += entries
         self.bytes += size
+
+    def keep_lost(self, limbo: Collection[int]) -> None:
+        """Forget ledgers that are not in limbo any more: they were brought back, or deleted and collected."""
+        self.lost = dict.fromkeys(ledger_id for ledger_id in self.lost if ledger_id in limbo)
 
     def round_done(self, failure: str) -> None:
         self.rounds += 1

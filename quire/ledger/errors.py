@@ -157,6 +157,16 @@ class NoSuchEntryError(LedgerReadError):
     code = -13
 
 
+class NoCopyLeftError(LedgerReadError):
+    """No bookie that should have the entry has it, and some of them have lost data (they are in limbo), so it may have
+    been written. Final for confirmed entries, unless a lost disk is brought back.
+    """
+
+    passing = False
+
+    code = -108
+
+
 class DigestMismatchError(LedgerReadError):
     """No copy could be read, and at least one was damaged. Final unless other bookies come back."""
 

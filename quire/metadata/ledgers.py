@@ -9,7 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import Final, Protocol
+
+import trio
 
 from quire.metadata import ledger_codec, paths, unacked, update_loop
 from quire.metadata.errors import (
@@ -42,6 +44,10 @@ __all__ = [
     "read_instance_id",
     "read_layout",
 ]
+
+
+NAMES_IN_STEP: Final = 500
+"""Ids of one folder after which other tasks may run: a folder has up to 10,000."""
 
 
 class Random(Protocol):
@@ -279,7 +285,9 @@ class LedgerManager:
             names = await self._store.children(folder)
         except NoNodeError:
             return
-        for name in names:
+        for count, name in enumerate(names):
+            if count % NAMES_IN_STEP == NAMES_IN_STEP - 1:
+                await trio.lowlevel.checkpoint()
             digits = name.removeprefix(letter)
             if len(name) != len(letter) + width or len(digits) != width or not (digits.isascii() and digits.isdigit()):
                 continue

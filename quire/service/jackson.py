@@ -15,14 +15,58 @@ in one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Final
 
+import trio
 from starlette.responses import Response
+
+STEP_CHARACTERS: Final = 16_384
+"""Characters of an object that is written in steps, after which other tasks may run."""
 
 
 def as_json(value: object) -> Response:
     """Return 200 with a value of dicts, lists, texts, numbers, true, false and null."""
     return Response(pretty(value), media_type="application/json")
+
+
+async def object_in_steps(members: Iterable[tuple[str, object]]) -> Response:
+    """Return 200 with an object of these members, which are made and written in short steps."""
+    steps = writing(members)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return Response(done.value, media_type="application/json")
+        await trio.lowlevel.checkpoint()
+
+
+def writing(members: Iterable[tuple[str, object]]) -> Generator[None, None, bytes]:
+    """Write an object as `pretty` does; yield between two steps. Return the text in UTF-8.
+
+    >>> steps = writing([("7", None)])
+    >>> try: next(steps)
+    ... except StopIteration as done: print(done.value.decode())
+    {
+      "7" : null
+    }
+    """
+    parts = [b"{"]
+    step: list[str] = []
+    length = 0
+    before = "\n"
+    for name, value in members:
+        step.append(f"  {json.dumps(name)} : {pretty(value, 1)}")
+        length += len(step[-1])
+        if length >= STEP_CHARACTERS:
+            parts.append((before + ",\n".join(step)).encode())
+            step.clear()
+            length, before = 0, ",\n"
+            yield
+    if step:
+        parts.append((before + ",\n".join(step)).encode())
+    parts.append(b"\n}" if len(parts) > 1 else b" }")
+    return b"".join(parts)
 
 
 def pretty(value: object, depth: int = 0) -> str:

@@ -94,6 +94,10 @@ class SimDisk:
     def rename(self, old: str, new: str) -> None:
         self._reach(old)
         self._power.spend()
+        if old in self._image.names:
+            self._image.move_folder(old, new)
+            self._trace.event(self._host, "FolderRenamed", old=old, new=new)
+            return
         inode = self._image.file(old)
         replaced = self._image.find(new)
         self._image.rename(Renaming(posixpath.split(old), posixpath.split(new), inode))

@@ -9,6 +9,7 @@ covered survive as a prefix, since file systems keep a journal of them.
 from __future__ import annotations
 
 import errno
+import os
 import posixpath
 import random
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import TypeAlias
 
 from quire.world.doors import Buffer
 from simulation.machines.folder_faults import FolderFaults
+from simulation.machines.folder_moves import FolderMove
 from simulation.machines.power import Power
 
 SECTOR = 512
@@ -172,6 +174,11 @@ class Renaming:
     def touched(self) -> list[tuple[str, str]]:
         return [place for place in (self.removed, self.added) if place is not None]
 
+    def after(self, move: FolderMove) -> Renaming:
+        """Return the same change as it is after `move`, which came later and is durable."""
+        removed, added = [place and (move.after(place[0]), place[1]) for place in (self.removed, self.added)]
+        return Renaming(removed, added, self.inode)
+
 
 class DiskImage:
     """Disk of a machine, across crashes; tests and the nemesis damage it here."""
@@ -181,7 +188,7 @@ class DiskImage:
         """Names that can be seen."""
         self.durable_names: _Names = {"/": {}}
         """Names that a crash leaves, whatever it draws."""
-        self._renamings: list[Renaming] = []
+        self._renamings: list[Renaming | FolderMove] = []
         self.dirty: dict[int, Inode] = {}
         """Files with changes that are not durable, by number."""
         self._inodes = 0
@@ -330,6 +337,16 @@ class DiskImage:
         self._renamings.append(renaming)
         renaming.apply(self.names)
 
+    def move_folder(self, old: str, new: str) -> None:
+        """Give a folder another name, which no folder has that is not empty. Maps in it stay where they are."""
+        if self.names.get(new):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), new)
+        if new in self.names:
+            self.remove_folder(new)
+        move = FolderMove(old, new)
+        self._renamings.append(move)
+        move.apply(self.names)
+
     def remove_folder(self, path: str) -> None:
         """Remove an empty folder, durably, as a folder is made durably; so are the removals of the names in it."""
         self.sync_names(path)
@@ -340,17 +357,32 @@ class DiskImage:
 
     def sync_names(self, folder: str) -> int:
         """Make durable the changes of names in `folder`, and earlier ones of the same files on which they depend."""
-        chosen: list[Renaming] = []
-        left: list[Renaming] = []
+        chosen: list[Renaming | FolderMove] = []
+        left: list[Renaming | FolderMove] = []
         needed: dict[tuple[str, str], None] = {}
-        for renaming in reversed(self._renamings):
-            touched = renaming.touched()
-            if any(place[0] == folder or place in needed for place in touched):
-                chosen.append(renaming)
-                needed.update(dict.fromkeys(touched))
-            else:
-                left.append(renaming)
-        for renaming in reversed(chosen):
-            renaming.apply(self.durable_names)
+        moves: list[FolderMove] = []
+        for change in reversed(self._renamings):
+            touched = change.touched()
+            depends = any(place[0] == folder or place in needed for place in touched)
+            if isinstance(change, FolderMove):
+                depends = depends or bool(moves) or any(map(change.holds, (folder, *(each for each, _ in needed))))
+            if not depends:
+                left.append(change if isinstance(change, FolderMove) else _after(change, moves))
+                continue
+            chosen.append(change)
+            needed.update(dict.fromkeys(touched))
+            if isinstance(change, FolderMove):
+                moves.append(change)
+                folder = change.before(folder)
+                needed = {(change.before(each), name): None for each, name in needed}
+        for change in reversed(chosen):
+            change.apply(self.durable_names)
         self._renamings = left[::-1]
         return len(chosen)
+
+
+def _after(change: Renaming, moves: Sequence[FolderMove]) -> Renaming:
+    """Return a change as it is after later moves, the last one first."""
+    for move in reversed(moves):
+        change = change.after(move)
+    return change

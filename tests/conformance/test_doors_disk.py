@@ -165,6 +165,20 @@ def test_make_dirs_creates_parents_and_is_fine_if_it_is_there(door):
     refuses((FileExistsError, NotADirectoryError), lambda: disk.make_dirs(f"{root}/f/g"))
 
 
+def test_a_folder_is_renamed_with_all_in_it_and_replaces_an_empty_one_only(door):
+    disk, root = door
+    disk.make_dirs(f"{root}/a/inside")
+    disk.write_atomic(f"{root}/a/inside/f", b"1")
+    disk.make_dirs(f"{root}/empty")
+    disk.make_dirs(f"{root}/full/inside")
+    with pytest.raises(OSError, match="not empty"):
+        disk.rename(f"{root}/a", f"{root}/full")
+    disk.rename(f"{root}/a", f"{root}/empty")
+    assert disk.names(root) == ["empty", "full"]
+    assert disk.read(f"{root}/empty/inside/f") == b"1"
+    refuses(FileNotFoundError, lambda: disk.names(f"{root}/a"))
+
+
 def test_rename_replaces_and_unlink_removes(door):
     disk, root = door
     disk.write_atomic(f"{root}/a", b"A")

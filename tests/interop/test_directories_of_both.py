@@ -170,6 +170,9 @@ def test_both_shells_find_the_same_after_a_compaction_and_a_kill(
     records: set[tuple[str, ...]] = set()
     for path in found:
         records |= {(*row, path.stem) for row in same_of_both(theirs.conf, _RECORD, "readlog", path.name)}
+    journals = sorted(Path(tmp_path / "theirs/journal/current").glob("*.txn"))
+    journaled = {row[:2] for path in journals for row in same_of_both(theirs.conf, _RECORD, "readjournal", path.name)}
+    assert journaled >= {(str(living[-1].ledger), str(entry_id)) for entry_id in range(ENTRIES)}
     for ledger in living:
         rows = same_of_both(theirs.conf, _LOCATION, "ledger", str(ledger.ledger))
         assert [int(entry_id) for entry_id, _, _ in rows] == list(range(ENTRIES))

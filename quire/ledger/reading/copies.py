@@ -5,6 +5,7 @@ Every returned copy was checked against its digest and its place. Faults of a co
 
     MISSING      the bookie says that it does not have the entry
     DAMAGED      it sent data that is not the entry
+    UNKNOWN      it has lost data and does not have the entry: it may have had it
     UNREADABLE   it could not read the entry, e.g. because its disk fails: the copy may exist
     BUSY         it was overloaded for longer than a read may take: the copy may exist
     UNREACHABLE  it did not answer: the copy may exist
@@ -39,6 +40,7 @@ class CopyFault(Enum):
 
     MISSING = "missing"
     DAMAGED = "damaged"
+    UNKNOWN = "unknown"
     UNREADABLE = "unreadable"
     BUSY = "busy"
     UNREACHABLE = "unreachable"
@@ -154,6 +156,8 @@ class LedgerCopies:
         fault = CopyFault.UNREADABLE
         if rc in (Rc.NO_ENTRY, Rc.NO_LEDGER):
             fault = CopyFault.MISSING
+        elif rc == Rc.UNKNOWN_LEDGER_STATE:
+            fault = CopyFault.UNKNOWN
         elif rc == Rc.TOO_MANY_REQUESTS:
             fault = CopyFault.BUSY
         return BadCopy(entry_id, fault, f"{bookie_id}: {rc_name(rc)}")

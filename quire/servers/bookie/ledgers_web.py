@@ -22,7 +22,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, object_in_steps
 from quire.service.routes import original_route
 from quire.world.doors import World
 from quire.world.tasks import for_each
@@ -51,7 +51,8 @@ class LedgerResources:
         manager = await self._manager()
         asked = request.query_params
         if asked.get("print_metadata") != "true":
-            return as_json({str(ledger_id): None async for ledger_id in manager.ledger_ids()})
+            listed = [ledger_id async for ledger_id in manager.ledger_ids()]
+            return await object_in_steps((str(ledger_id), None) for ledger_id in listed)
         page = number_of(request, "page") if "page" in asked else -1
         if page is None:
             return PlainTextResponse("page must be a number", status_code=400)
@@ -69,12 +70,9 @@ class LedgerResources:
                 found[ledger_id] = stored.value
 
         await for_each(ids, read, at_once=READS_AT_ONCE, name="ledger metadata")
-        there = [(ledger_id, found[ledger_id]) for ledger_id in ids if ledger_id in found]
-        if asked.get("decode_meta") == "true":
-            return as_json({str(ledger_id): described(ledger_id, metadata) for ledger_id, metadata in there})
-        return as_json(
-            {str(ledger_id): ledger_codec.encode(metadata).decode("utf-8", "replace") for ledger_id, metadata in there}
-        )
+        shown = described if asked.get("decode_meta") == "true" else _encoded
+        there = ((ledger_id, found[ledger_id]) for ledger_id in ids if ledger_id in found)
+        return await object_in_steps((str(ledger_id), shown(ledger_id, metadata)) for ledger_id, metadata in there)
 
     async def ledger_metadata(self, request: Request) -> Response:
         if "ledger_id" not in request.query_params:
@@ -109,6 +107,11 @@ def number_of(request: Request, name: str) -> int | None:
         return int(request.query_params.get(name, ""))
     except ValueError:
         return None
+
+
+def _encoded(ledger_id: int, metadata: LedgerMetadata) -> str:
+    """Return the metadata as the store has it."""
+    return ledger_codec.encode(metadata).decode("utf-8", "replace")
 
 
 def described(ledger_id: int, metadata: LedgerMetadata) -> dict[str, Any]:

@@ -31,6 +31,8 @@ def peer_jobs_routes(bookie: Bookie, jobs: PeerJobs) -> list[Route]:
                 "running": progress.running,
                 "ledgersInLimbo": len(waiting),
                 "firstLedgersInLimbo": waiting[:LEDGERS_SHOWN],
+                "ledgersWithLostEntries": len(progress.lost),
+                "firstLedgersWithLostEntries": list(islice(progress.lost, LEDGERS_SHOWN)),
                 "rounds": progress.rounds,
                 "ledgersSettled": progress.ledgers,
                 "ledgersClosed": progress.closed,

@@ -8,7 +8,7 @@ from autorecovery.config import AutoRecoveryConfig
 from autorecovery.copying.peer_copies import PeerCopies
 from bookie.integrity.peers import EntryLostError, OtherCopies, PeerError
 from quire.ledger.client import LedgerClient
-from quire.ledger.errors import LedgerError, NoSuchEntryError
+from quire.ledger.errors import LedgerError, NoCopyLeftError, NoSuchEntryError
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
 
@@ -35,7 +35,7 @@ class _Translated:
     ) -> Mapping[int, memoryview]:
         try:
             return await self._copies.read(ledger_id, metadata, entry_ids)
-        except NoSuchEntryError as error:
+        except (NoSuchEntryError, NoCopyLeftError) as error:
             raise EntryLostError(str(error)) from error
         except LedgerError as error:
             raise PeerError(str(error)) from error

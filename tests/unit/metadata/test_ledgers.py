@@ -204,6 +204,28 @@ async def test_all_ledgers_are_listed_in_order_and_nothing_else(store: LosesAnsw
         assert [ledger_id async for ledger_id in ledgers.ledger_ids(first)] == [i for i in IDS[::-1] if i >= first]
 
 
+@pytest.mark.ids(*range(100))
+async def test_other_tasks_run_while_a_long_folder_is_listed(ledgers: LedgerManager, monkeypatch) -> None:
+    """A folder has up to 10,000 names, which would take 15 ms in one step."""
+    for _ in range(100):
+        await ledgers.create(METADATA)
+    passes: list[int] = []
+
+    async def count() -> None:
+        passes.append(0)
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes[-1] += 1
+
+    for names in (10_000, 5):
+        monkeypatch.setattr("quire.metadata.ledgers.NAMES_IN_STEP", names)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            assert len([each async for each in ledgers.ledger_ids()]) == 100
+            nursery.cancel_scope.cancel()
+    assert passes[1] - passes[0] >= 100 // 5 - 2
+
+
 @pytest.mark.ids(0, 1, 10000, 2)
 async def test_folders_that_the_last_ledger_leaves_go_too(store: LosesAnswers, ledgers: LedgerManager) -> None:
     before = await store.children("/ledgers")

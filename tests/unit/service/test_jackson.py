@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.service.jackson import as_json, pretty
+from quire.service.jackson import STEP_CHARACTERS, as_json, pretty, writing
 
 GOLDEN = Path(__file__).parents[2] / "golden/bookkeeper/http/http.json"
 CONFIG = "/api/v1/config/server_config"
@@ -47,3 +47,29 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_whatever_is_written_reads_back(value: object) -> None:
     assert json.loads(pretty(value)) == value
+
+
+def written(members: dict[str, object]) -> tuple[str, int]:
+    """Return the text, and the number of steps but the last."""
+    steps = writing(members.items())
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value.decode(), count
+        count += 1
+
+
+@given(st.dictionaries(st.text(), VALUES), st.sampled_from([1, 20, STEP_CHARACTERS]))
+def test_an_object_in_steps_has_the_same_text(members: dict[str, object], characters: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quire.service.jackson.STEP_CHARACTERS", characters)
+        assert written(members)[0] == pretty(members)
+
+
+def test_a_step_writes_a_bounded_number_of_characters() -> None:
+    members: dict[str, object] = {str(number): [number] * 10 for number in range(2000)}
+    text, steps = written(members)
+    assert text == pretty(members)
+    assert steps >= len(text) // (STEP_CHARACTERS + 100)

@@ -69,8 +69,10 @@ async def data_integrity(shell: Shell, arguments: Arguments) -> int:
     )
     if found["lastFailure"]:
         line(f"last failure: {found['lastFailure']}")
+    lost = found["firstLedgersWithLostEntries"]
     for ledger_id in found["firstLedgersInLimbo"]:
-        line(f"  ledger {shell.ledger_ids.write(ledger_id)}")
+        words = ": an entry is lost, no member has it" if ledger_id in lost else ""
+        line(f"  ledger {shell.ledger_ids.write(ledger_id)}{words}")
     return 0
 
 

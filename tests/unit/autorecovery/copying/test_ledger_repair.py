@@ -11,7 +11,7 @@ from autorecovery.copying.ledger_repair import LedgerRepair
 from autorecovery.copying.metrics import WorkerStats
 from autorecovery.fragments import BadFragment
 from quire.ledger.client import LedgerClient
-from quire.ledger.errors import NoSuchEntryError, NoSuchLedgerError
+from quire.ledger.errors import LedgerReadError, NoSuchEntryError, NoSuchLedgerError
 from quire.ledger.placement import Adherence
 from quire.metadata.ledger_metadata import LedgerMetadata
 from tests.support.refusals import raises
@@ -40,18 +40,24 @@ async def with_one_entry_lost(client: LedgerClient) -> int:
     return ledger_id
 
 
-async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(expect_error) -> None:
+@pytest.mark.parametrize("in_limbo", [0, 1, 4])
+async def test_lost_entries_are_told_as_an_error_and_the_mark_stays(in_limbo: int, expect_error, log_events) -> None:
+    """Bookies in limbo do not deny an entry that they lack, and do not have it either."""
     expect_error("entries are lost")
+    error = NoSuchEntryError if not in_limbo else LedgerReadError
     async with with_bookies(count=4) as cluster, client_of(cluster) as client:
         ledger_id = await with_one_entry_lost(client)
         metadata = await client.read_metadata(ledger_id)
+        for name in [*metadata.fragments[0].bookies, "b4"][:in_limbo]:
+            cluster.bookies[name].storage.limbo.put(ledger_id, b"")
         await marks_of(cluster).mark(ledger_id, ["b1"])
         async with recovering(cluster) as stats:
             await until(lambda: stats.worker.unreadable > 0)
+            assert [each["ledger"] for each in log_events if each["level"] == "error"] == [ledger_id]
             assert not await nothing_is_marked(cluster)()
         assert (await client.read_metadata(ledger_id)).fragments == metadata.fragments
         reader = await client.open(ledger_id, password=b"secret", recover=False)
-        await raises(NoSuchEntryError, reader.read(3, 3))
+        await raises(error, reader.read(3, 3))
 
 
 async def test_a_ledger_that_is_deleted_while_it_is_repaired_is_not_called_lost(monkeypatch: pytest.MonkeyPatch):

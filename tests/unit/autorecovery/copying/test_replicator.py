@@ -16,6 +16,7 @@ from quire.ledger.errors import (
     DigestMismatchError,
     FragmentChangedError,
     LedgerReadError,
+    NoCopyLeftError,
     NoSuchEntryError,
     NotEnoughBookiesError,
 )
@@ -133,6 +134,34 @@ async def test_an_entry_that_all_members_deny_is_told_as_lost(fakes, client, che
     with pytest.raises(NoSuchEntryError, match=f"{ledger_id}:0 "):
         await replicator.replicate(before, await one_bad(checker, ledger_id, before))
     assert await fakes.metadata(ledger_id) == before
+
+
+@pytest.mark.fakes(5)
+@pytest.mark.parametrize("unsure", [1, 3])
+async def test_an_entry_that_members_deny_or_have_lost_has_no_copy_left(
+    unsure: int, fakes, client, checker, replicator
+) -> None:
+    ledger_id, _, before = await stored(fakes, client, 50)
+    members = fakes.of(before.fragments[0].bookies)
+    for bookie in members[:unsure]:
+        bookie.fail("unsure")
+    for bookie in members[unsure:]:
+        bookie.entries[ledger_id].pop(0)
+    with pytest.raises(NoCopyLeftError, match=rf"{ledger_id}:0 .*UNKNOWN_LEDGER_STATE"):
+        await replicator.replicate(before, await one_bad(checker, ledger_id, before))
+    assert await fakes.metadata(ledger_id) == before
+
+
+@pytest.mark.fakes(5)
+async def test_an_entry_that_a_silent_member_may_have_is_not_called_lost(fakes, client, checker, replicator) -> None:
+    ledger_id, _, before = await stored(fakes, client, 50)
+    silent, *others = fakes.of(before.fragments[0].bookies)
+    silent.stop()
+    for bookie in others:
+        bookie.fail("unsure")
+    with pytest.raises(LedgerReadError) as raised:
+        await replicator.replicate(before, await one_bad(checker, ledger_id, before))
+    assert type(raised.value) is LedgerReadError
 
 
 @pytest.mark.fakes(6)

@@ -50,8 +50,9 @@ async def test_an_open_ledger_is_recovered_while_fewer_members_than_its_ack_quor
         reader.close()
 
 
-async def test_a_closed_ledger_that_all_members_lost_fails_every_read_until_it_is_deleted(
-    cluster: IntegrityCluster,
+@pytest.mark.expect_error("an entry is lost")
+async def test_a_closed_ledger_that_all_members_lost_is_an_error_and_fails_every_read_until_it_is_deleted(
+    cluster: IntegrityCluster, log_events
 ) -> None:
     members = await cluster.begin("a", "b")
     ledger_id = await cluster.ledger(*members)
@@ -73,7 +74,43 @@ async def test_a_closed_ledger_that_all_members_lost_fails_every_read_until_it_i
         reader.close()
         await until(lambda: all(each.integrity and each.integrity.progress.rounds > 1 for each in members), within=600)
         assert all(each.bookie.storage.limbo.ledgers() == [ledger_id] for each in members)
+        assert [lost(each) for each in members] == [[ledger_id], [ledger_id]]
+        told = [event for event in log_events if event["event"].startswith("an entry is lost")]
+        assert [event["ledger"] for event in told] == [ledger_id] * 2, "once from each bookie"
         await client.delete(ledger_id)
     for member in members:
         await until(lambda at=member: not at.bookie.storage.limbo.needs_check(), within=600)  # type: ignore[misc]
         assert not member.bookie.storage.limbo.ledgers()
+        assert lost(member) == []
+
+
+@pytest.mark.expect_error("an entry is lost")
+async def test_lost_entries_are_found_again_when_an_image_of_one_disk_is_brought_back(cluster: IntegrityCluster):
+    members = await cluster.begin("a", "b")
+    ledger_id = await cluster.ledger(*members)
+    for member in members:
+        await member.add(ledger_id, 4)
+    async with cluster.client() as client:
+        (await client.open(ledger_id, password=b"secret", recover=True)).close()
+    await members[1].stop()
+    image = members[1].image()
+    await members[1].start()
+    for member in members:
+        await member.kill()
+        member.wipe()
+    for member in members:
+        await member.start()
+    await until(lambda: all(lost(each) == [ledger_id] for each in members), within=600)
+    await members[1].kill()
+    members[1].put_back(image)
+    await members[1].start()
+    await until(lambda: all(not each.bookie.storage.limbo.ledgers() for each in members), within=600)
+    assert [lost(each) for each in members] == [[], []]
+    for member in members:
+        await Client(member.bookie).holds(ledger_id, range(4))
+
+
+def lost(member: Member) -> list[int]:
+    """Return the ledgers of which it knows that no member has some entry."""
+    assert member.integrity is not None
+    return list(member.integrity.progress.lost)

@@ -79,7 +79,11 @@ async def test_the_shell_shows_the_ledgers_in_limbo(tmp_path: Path) -> None:
         assert code == 0
         assert "data integrity check: rests, 1 ledgers in limbo" in out
         assert "  ledger 1a\n" in out
-        assert json.loads((await shell("dataintegrity", "-url", web.url, "-json"))[1])["ledgersInLimbo"] == 1
+        found = json.loads((await shell("dataintegrity", "-url", web.url, "-json"))[1])
+        assert (found["ledgersInLimbo"], found["ledgersWithLostEntries"]) == (1, 0)
+        web.jobs.integrity.progress.lost[26] = None
+        _, out, _ = await shell("-ledgeridformat", "hex", "dataintegrity", "-url", web.url)
+        assert "  ledger 1a: an entry is lost, no member has it\n" in out
 
 
 async def test_the_port_comes_from_the_configuration_and_a_failure_is_one_line(tmp_path: Path) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import errno
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import trio
+from starlette.requests import Request
+from starlette.responses import Response
 
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
+from quire.servers.bookie import ledgers_web
 from quire.servers.bookie.config import BOOKIE
+from quire.servers.bookie.ledgers_web import LedgerResources
+from quire.service import jackson
 from tests.unit.bookie.build import Client
 from tests.unit.servers.bookie.web_rig import with_web
 
@@ -124,6 +131,39 @@ async def test_the_configuration_is_told_without_its_secrets(tmp_path: Path) -> 
         assert found["bookieId"] == "b:1"
         assert found["journalSyncData"] == "true"
         assert found["quireZooKeeperAuth"] == "***"
+
+
+@pytest.mark.parametrize("asked", ["", "print_metadata=true", "print_metadata=true&decode_meta=true"])
+async def test_a_long_list_of_ledgers_is_written_in_short_steps(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100,000 ids in one step would hold the event loop for 0.3 s; here small steps stand for that."""
+    monkeypatch.setattr(jackson, "STEP_CHARACTERS", 100)
+    async with with_web(tmp_path) as (_, bookie, store):
+        manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=bookie.world.rng)
+        ids = [(await manager.create(OF_ONE))[0] for _ in range(200)]
+        resources = LedgerResources(bookie.world, store, "/ledgers")
+        passes = 0
+
+        async def count() -> None:
+            nonlocal passes
+            while True:
+                await trio.lowlevel.checkpoint()
+                passes += 1
+
+        async def begin_to_write(members: Iterable[tuple[str, object]]) -> Response:
+            nonlocal passes
+            passes = 0
+            return await jackson.object_in_steps(members)
+
+        monkeypatch.setattr(ledgers_web, "object_in_steps", begin_to_write)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            found = await resources.list_ledgers(Request({"type": "http", "query_string": asked.encode()}))
+            nursery.cancel_scope.cancel()
+        assert list(json.loads(bytes(found.body))) == [str(each) for each in ids]
+        longest = max(map(len, bytes(found.body).split(b'\n  "')))
+        assert passes >= len(found.body) // (200 + longest) > 10
 
 
 async def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path) -> None:

@@ -131,6 +131,47 @@ def test_a_file_renamed_into_a_synced_folder_is_in_one_place():
         assert image.paths() == ["/b/f"]
 
 
+@pytest.mark.parametrize("synced", ["", "/", "/new", "/new/inside"])
+def test_a_renamed_folder_is_at_its_old_place_or_its_new_one_with_what_is_durable_in_it(synced: str):
+    outcomes = set()
+    for seed in range(100):
+        image = DiskImage()
+        disk = disk_of(image)
+        disk.make_dirs("/old/inside")
+        disk.write_atomic("/old/f", b"1")
+        disk.write_atomic("/old/inside/h", b"1")
+        disk.open("/old/g", create=True)
+        disk.rename("/old", "/new")
+        disk.open("/new/inside/i", create=True)
+        if synced:
+            disk.sync_dir(synced)
+        image.crash(random.Random(seed))
+        outcomes.add(tuple(image.paths()))
+    new = ("/new/f", "/new/inside/h")
+    with_g, with_all = ("/new/f", "/new/g", "/new/inside/h"), ("/new/f", "/new/g", "/new/inside/h", "/new/inside/i")
+    assert (
+        outcomes
+        == {
+            "": {("/old/f", "/old/inside/h"), ("/old/f", "/old/g", "/old/inside/h"), with_g, with_all},
+            "/": {new, with_g, with_all},
+            "/new": {with_g, with_all},
+            "/new/inside": {(*new, "/new/inside/i"), with_all},
+        }[synced]
+    )
+
+
+def test_what_is_synced_in_a_folder_stays_with_it_through_two_moves():
+    for seed in range(50):
+        image = DiskImage()
+        disk = disk_of(image)
+        disk.make_dirs("/a")
+        disk.rename("/a", "/b")
+        disk.rename("/b", "/c")
+        disk.write_atomic("/c/f", b"1")
+        image.crash(random.Random(seed))
+        assert image.paths() == ["/c/f"]
+
+
 def test_write_atomic_gives_old_or_new_whatever_step_the_power_goes_at():
     outcomes = set()
     for seed in range(200):
