@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, islice
+from typing import ClassVar
 
 import trio
 
@@ -29,7 +31,13 @@ class Producer(Attachment):
     """Producer of one topic, opened by `Client.producer`.
 
     Entries without receipt are kept, in order, and sent again after a lost connection: the same bytes with the same
-    sequence ids, under the same producer name. So no entry is lost, and an entry may be stored twice."""
+    sequence ids, under the same producer name. So no entry is lost, and an entry may be stored twice.
+
+    Messages are numbered consecutively, and an entry has the number of its first one, as with the official clients:
+    brokers with deduplication take the numbers behind it for those of its other messages. A producer with a given name
+    continues behind the number that the broker has of it."""
+
+    _continues: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,9 +71,12 @@ class Producer(Attachment):
         self._sends = SendEncoder(self._producer_id)
         self._epoch = -1
         self._entries: deque[bytes] = deque()
-        """Entries without receipt, in order; the sequence ids are the last ones below `_next`."""
+        """Entries without receipt, in order."""
         self._counts: deque[int] = deque()
+        """Numbers of their messages."""
         self._bytes = 0
+        self._first = 0
+        """Sequence id of the first one of them, or `_next`."""
         self._next = 0
         self._progress_at = trio.current_time()
         self._waiters: list[tuple[int, int, trio.Event]] = []
@@ -122,11 +133,11 @@ class Producer(Attachment):
         room = self._bytes_max - self._bytes
         encoded: list[bytes] = []
         counts: list[int] = []
-        size = 0
+        size, next_id = 0, self._next
         stop = min(len(entries), start + self._count_max - len(self._entries))
         try:
             for packed in entries[start:stop]:
-                entry = packed.encode(name, self._next + len(encoded), publish_ms)
+                entry = packed.encode(name, next_id, publish_ms)
                 if len(entry) > size_max:
                     raise NotAllowedError(
                         f"{self._what}: a message of {len(entry) - _UNCOUNTED} bytes is above the broker's limit of"
@@ -134,6 +145,7 @@ class Producer(Attachment):
                     )
                 encoded.append(entry)
                 counts.append(packed.count)
+                next_id += packed.count
                 size += len(entry)
                 if size >= room or size >= _YIELD_BYTES:
                     break
@@ -146,7 +158,7 @@ class Producer(Attachment):
                 self._entries += encoded
                 self._counts += counts
                 self._bytes += size
-                self._next += len(encoded)
+                self._next = next_id
         return len(encoded)
 
     @property
@@ -193,20 +205,22 @@ class Producer(Attachment):
 
     def receipts(self, run: ReceiptRun) -> None:
         """Handle receipts: entries are durable, in the order in which they were sent."""
-        first = self._next - len(self._entries)
+        first = self._first
         ids = run.sequence_ids
         if ids[0] < first:  # includes entries sent twice that already had their receipt
             ids = [sequence_id for sequence_id in ids if sequence_id >= first]
             if not ids:
                 return
         count = len(ids)
-        if count > len(self._entries) or ids != list(range(first, first + count)):
+        due = list(accumulate(islice(self._counts, count), initial=first))
+        if count > len(self._entries) or ids != due[:-1]:
             self._begin_again(ConnectionLostError(f"receipts {ids[0]} to {ids[-1]}, where {first} is the next"))
             return
         entries, counts = self._entries, self._counts
         for _ in range(count):
             self._bytes -= len(entries.popleft())
             counts.popleft()
+        self._first = due[-1]
         self.last_ids = MessageId(run.ledger_id, run.entry_id, run.partition)
         self._progress_at = trio.current_time()
         if self.on_receipts is not None:
@@ -250,9 +264,11 @@ class Producer(Attachment):
         self.name = answer.producer_success.producer_name
         self.schema_version = answer.producer_success.schema_version
         self.last_sequence_id = answer.producer_success.last_sequence_id
+        if self._continues and self._name_given and not self._next:
+            self._first = self._next = self.last_sequence_id + 1
         if self._entries:
             self._progress_at = trio.current_time()
-            self._write(connection, self._next - len(self._entries), tuple(self._counts), tuple(self._entries))
+            self._write(connection, self._first, tuple(self._counts), tuple(self._entries))
 
     def _detach(self, connection: Connection) -> None:
         connection.producers.pop(self._producer_id, None)

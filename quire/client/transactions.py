@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from struct import Struct
 
 from quire.client import commands
@@ -27,6 +28,7 @@ from quire.client.packing import Packed
 from quire.client.producer import Producer
 from quire.client.retrying import retrying
 from quire.wire.pulsar import PulsarApi_pb2 as pb
+from quire.wire.pulsar.client_splitter import ReceiptRun
 from quire.wire.pulsar.frames import SendEncoder, encode, encode_varint
 
 ASSIGN_TOPIC = "persistent://pulsar/system/transaction_coordinator_assign"
@@ -168,8 +170,21 @@ class TransactionProducer(Producer):
         most, least = (encode_varint(bits) for bits in transaction)
         marked = [replace(each, fields=each.fields + b"\xb0\x01%b\xb8\x01%b" % (least, most)) for each in entries]
         assert isinstance(self._sends, _TransactionSends)
-        self._sends.of.update((sequence_id, transaction) for sequence_id in range(self._next, self._next + len(marked)))
-        await self.send(marked)
+        ids = list(accumulate([each.count for each in marked], initial=self._next))[:-1]
+        self._sends.of.update(dict.fromkeys(ids, transaction))
+        try:
+            await self.send(marked)
+        finally:
+            for not_queued in [each for each in ids if each >= self._next]:
+                del self._sends.of[not_queued]
+
+    def receipts(self, run: ReceiptRun) -> None:
+        """Handle receipts, as `Producer`, and forget the transactions of these entries."""
+        super().receipts(run)
+        assert isinstance(self._sends, _TransactionSends)
+        for sequence_id in run.sequence_ids:
+            if sequence_id < self._first:
+                self._sends.of.pop(sequence_id, None)
 
 
 class _TransactionSends(SendEncoder):
@@ -181,13 +196,12 @@ class _TransactionSends(SendEncoder):
         super().__init__(producer_id)
         self._id = producer_id
         self.of: dict[int, TransactionId] = {}
-        """Transaction of each entry that has one, by sequence id."""
+        """Transaction of each entry without receipt that has one, by sequence id."""
 
     def frames(self, first_sequence_id: int, counts: Sequence[int], entries: Sequence[bytes]) -> list[bytes]:
-        for old in [each for each in self.of if each < first_sequence_id - _KEPT]:
-            del self.of[old]
         parts: list[bytes] = []
-        for sequence_id, (count, entry) in enumerate(zip(counts, entries, strict=True), first_sequence_id):
+        sequence_id = first_sequence_id
+        for count, entry in zip(counts, entries, strict=True):
             command = pb.BaseCommand(type=pb.BaseCommand.SEND)
             command.send.producer_id = self._id
             command.send.sequence_id = sequence_id
@@ -196,8 +210,5 @@ class _TransactionSends(SendEncoder):
                 command.send.txnid_most_bits, command.send.txnid_least_bits = transaction
             head = encode(command)
             parts += (_SIZE.pack(len(head) - 4 + len(entry)) + head[4:], entry)
+            sequence_id += count
         return parts
-
-
-_KEPT = 100_000
-"""Entries without receipt at most, so that the transaction of one that is sent again is known."""

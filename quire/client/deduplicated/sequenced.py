@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from struct import Struct
 
 from quire.client.attachment import Home
@@ -45,7 +46,9 @@ class Numbered(Packed):
 class SequencedProducer(Producer):
     """Producer with a given name and given sequence ids, opened by `Client.sequenced_producer`.
 
-    `Producer` counts entries from 0; this class translates between these numbers and the ids on the wire."""
+    `Producer` counts messages from 0; this class translates between these numbers and the ids on the wire."""
+
+    _continues = False
 
     def __init__(
         self,
@@ -78,27 +81,29 @@ class SequencedProducer(Producer):
             if not last < entry.lowest_id <= entry.highest_id <= SEQUENCE_ID_MAX:
                 raise ValueError(f"ids {entry.lowest_id} to {entry.highest_id} do not follow {last}")
             last = entry.highest_id
-        begin = self._next
-        for number, entry in enumerate(entries, begin):
+        numbers = list(accumulate([entry.count for entry in entries], initial=self._next))[:-1]
+        for number, entry in zip(numbers, entries, strict=True):
             self._numbers[entry.lowest_id] = number
             self._sequenced.ids[number] = (entry.lowest_id, entry.highest_id)
         try:
             await self.send(entries)
         finally:
-            queued = self._next - begin
-            if queued:
-                self._last_id = entries[queued - 1].highest_id
-            for number, entry in enumerate(entries[queued:], begin + queued):
-                del self._numbers[entry.lowest_id]
-                del self._sequenced.ids[number]
+            for number, entry in zip(numbers, entries, strict=True):
+                if number < self._next:
+                    self._last_id = entry.highest_id
+                else:
+                    del self._numbers[entry.lowest_id]
+                    del self._sequenced.ids[number]
 
     def receipts(self, run: ReceiptRun) -> None:
         """Handle receipts: translate their ids, and forget those that are answered."""
-        before = self._next - len(self._entries)
-        run.sequence_ids = [self._numbers.get(sequence_id, _UNKNOWN) for sequence_id in run.sequence_ids]
+        before = self._first
+        numbers = [self._numbers.get(sequence_id, _UNKNOWN) for sequence_id in run.sequence_ids]
+        run.sequence_ids = numbers
         super().receipts(run)
-        for number in range(before, self._next - len(self._entries)):
-            del self._numbers[self._sequenced.ids.pop(number)[0]]
+        for number in numbers:
+            if before <= number < self._first:
+                del self._numbers[self._sequenced.ids.pop(number)[0]]
 
 
 class _SequencedSends(SendEncoder):
@@ -113,11 +118,13 @@ class _SequencedSends(SendEncoder):
 
     def frames(self, first_sequence_id: int, counts: Sequence[int], entries: Sequence[bytes]) -> list[bytes]:
         parts: list[bytes] = []
-        for number, (count, entry) in enumerate(zip(counts, entries, strict=True), first_sequence_id):
+        number = first_sequence_id
+        for count, entry in zip(counts, entries, strict=True):
             command = pb.BaseCommand(type=pb.BaseCommand.SEND)
             command.send.producer_id = self._id
             command.send.sequence_id, command.send.highest_sequence_id = self.ids[number]
             command.send.num_messages = count
             head = encode(command)
             parts += (_SIZE.pack(len(head) - 4 + len(entry)) + head[4:], entry)
+            number += count
         return parts

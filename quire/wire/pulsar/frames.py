@@ -97,17 +97,19 @@ class SendEncoder:
         self._producer = b"\x08" + encode_varint(producer_id) + b"\x10"
 
     def frames(self, first_sequence_id: int, counts: Sequence[int], entries: Sequence[bytes]) -> list[bytes]:
-        """Return head and entry for each of `entries`, whose sequence ids are consecutive; `counts` has the number of
-        messages of each.
+        """Return head and entry for each of `entries`; `counts` has the number of messages of each. The sequence id of
+        an entry is that of its first message, and messages are numbered consecutively.
         """
         parts: list[bytes] = []
         pack = _SIZES.pack
         producer = self._producer
-        for sequence_id, (count, entry) in enumerate(zip(counts, entries, strict=True), first_sequence_id):
+        sequence_id = first_sequence_id
+        for count, entry in zip(counts, entries, strict=True):
             body = b"%b%b\x18%b" % (producer, encode_varint(sequence_id), encode_varint(count))
             size = len(body)  # below 128: each id has at most ten bytes
             parts.append(pack(8 + size + len(entry), 4 + size) + b"\x08\x06\x32%c%b" % (size, body))
             parts.append(entry)
+            sequence_id += count
         return parts
 
 

@@ -17,6 +17,7 @@ from quire.client.packing import pack
 from quire.client.reader import Reader
 from quire.wire.pulsar.metadata import metadata_span
 from quire.world.real import real_world
+from tests.support import web
 from tests.support.refusals import raises
 from tests.support.server import StandaloneProcess, standalone
 from tests.support.waiting import until
@@ -154,3 +155,24 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed(tmp_path: Pa
                 await trio.to_thread.run_sync(server.start)
                 assert await held.mark_delete() >= last
                 nursery.cancel_scope.cancel()
+
+
+async def test_batches_to_a_topic_with_deduplication_are_all_stored_and_a_known_name_continues(
+    ours: Client, client: pulsar.Client, server: StandaloneProcess, topic: str
+) -> None:
+    name = topic.rpartition("/")[2]
+    await (await ours.producer(topic)).close()
+    policy = f"{server.web}/admin/v2/persistent/public/default/{name}/deduplicationEnabled"
+    web.request("POST", policy, json=True).raise_for_status()
+    values = [b"%d" % number for number in range(60)]
+    for begin in (0, 30):
+        producer = await ours.producer(topic, name="ours")
+        assert producer.last_sequence_id == begin - 1
+        for first in range(begin, begin + 30, 10):
+            await producer.send(pack(values[first : first + 10], batch_messages_max=4))
+        await producer.flush()
+        await producer.close()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = [(await trio.to_thread.run_sync(reader.read_next, 20_000)).data() for _ in values]
+    assert found == values
+    reader.close()

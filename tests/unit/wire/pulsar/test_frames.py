@@ -79,8 +79,8 @@ def test_send_frames_are_byte_for_byte_what_protobuf_writes(producer_id: int, fi
     counts = [1, 128, 20_000]
     parts = SendEncoder(producer_id).frames(first, counts, entries)
     expected = [
-        send(first + n, producer_id, stored, num_messages=count)
-        for n, (stored, count) in enumerate(zip(entries, counts, strict=True))
+        send(first + before, producer_id, stored, num_messages=count)
+        for before, stored, count in zip([0, 1, 129], entries, counts, strict=True)
     ]
     assert b"".join(parts) == b"".join(expected)
     assert parts[1::2] == entries
