@@ -6,6 +6,8 @@ GET, PUT /api/v1/bookie/scrub        the scrubber: scrub_web.py
 
 from __future__ import annotations
 
+from itertools import islice
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
