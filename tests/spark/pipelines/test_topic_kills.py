@@ -42,6 +42,8 @@ END_S = 600.0
 class PipelineRun(SinkRun):
     """A pipeline of scripts/pipelines."""
 
+    hit_s = 300.0
+
     def __init__(self, folder: Path, server: StandaloneProcess, script: str, to: str, *more: str) -> None:
         super().__init__(folder, {})
         self.to = to

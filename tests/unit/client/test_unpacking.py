@@ -80,10 +80,10 @@ def test_batches_between_plain_entries_keep_the_order_and_have_numbers() -> None
 
 
 def test_a_compacted_batch_and_entries_around_it_keep_their_ordering_keys() -> None:
-    middle = batch(b"a", b"gone", b"c", ordering_keys=(b"1", b"2"))
+    middle = batch(b"a", b"gone", b"c", ordering_keys=(b"1", b"2", b"4"))
     found = opened(entry(b"x", ordering_key=b"3"), middle, entry(b"y"))
     assert found.values == [b"x", b"a", b"c", b"y"]
-    assert found.ordering_keys == [b"3", b"1", None, None]
+    assert found.ordering_keys == [b"3", b"1", b"4", None]
 
 
 @pytest.mark.parametrize("compression", KINDS)
