@@ -290,6 +290,7 @@ def has(found: Any, expected: Any) -> bool:
     return bool(found == expected and type(found) is type(expected))
 
 
+@pytest.mark.full
 def test_each_form_of_a_policy_stores_what_is_entered(look: Look, server: StandaloneProcess):
     topic = "persistent://public/ruled/topic"
     web.request("PUT", f"{server.web}/admin/v2/namespaces/public/ruled", json={}).raise_for_status()

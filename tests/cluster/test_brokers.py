@@ -31,6 +31,8 @@ from tests.support.zookeeper import ZooKeeperProcess
 pytestmark = pytest.mark.cluster
 
 TICK_MS = 500
+RECEIVE_MS = 60_000
+"""Patience with a client that lost its connection: it waits for up to half a minute before it connects again."""
 ALLOWED = {"forceDeleteNamespaceAllowed": "true"}
 
 
@@ -214,7 +216,12 @@ def test_with_deduplication_each_message_is_there_once_when_owners_are_killed_an
             owner.start()
         assert not failed
         consumer = client.subscribe(topic, "s")
-        assert [int(consumer.receive(30_000).data()) for _ in range(9000)] == list(range(9000))
+        try:
+            received = [int(consumer.receive(RECEIVE_MS).data()) for _ in range(9000)]
+        except pulsar.Timeout:
+            asked = cluster.brokers[0].ask("GET", f"{path}/subscription/s/explain", follow_redirects=True)
+            pytest.fail(f"nothing came: {asked.text}")
+        assert received == list(range(9000))
         refuses(pulsar.Timeout, lambda: consumer.receive(500))
 
 

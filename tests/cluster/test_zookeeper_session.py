@@ -49,7 +49,7 @@ INFO = bookies.BookieServiceInfo(endpoints=(bookies.Endpoint(host="127.0.0.1", p
 STORY_S = 3 * START_DEADLINE_S
 """Deadline in seconds of stories that start servers."""
 LONG_SESSION_S = START_DEADLINE_S
-"""Of a session that has to outlive a start of its server, which takes long on a busy machine."""
+"""Timeout in seconds of a session that outlives a start of its server, which takes long on a busy machine."""
 BOTH = pytest.mark.parametrize("policy", list(SessionExpiredPolicy))
 
 

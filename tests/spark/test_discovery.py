@@ -56,6 +56,7 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
+@pytest.mark.full
 def test_a_missing_pyarrow_is_told_by_name_and_not_as_a_crash(tmp_path: Path):
     hiding = tmp_path / "hiding"
     hiding.mkdir()
