@@ -19,10 +19,10 @@ from quire.spark.pipelines.progress import Display
 from quire.spark.pipelines.to_topic import (
     AtLeastOnce,
     Pipeline,
+    RunTotals,
     SinkSettings,
+    TargetFlags,
     To,
-    TopicFlags,
-    Totals,
     run,
     stream_to_topic,
 )
@@ -33,7 +33,7 @@ COLUMNS = ("__key", "value", "__eventTime", "__properties", "__orderingKey")
 def pipeline(*, keep_partitions: bool = False) -> Pipeline:
     """Return the pipeline. `keep_partitions`: write each message to the partition of the same number."""
     columns = (*COLUMNS, "__partition") if keep_partitions else COLUMNS
-    return Pipeline(name="copy-topic", columns=",".join(columns), rows=lambda stream: stream, totals=Totals())
+    return Pipeline(name="copy-topic", columns=",".join(columns), rows=lambda stream: stream, totals=RunTotals())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def command(
         min_partitions=min_partitions,
         settings=settings,
     )
-    given = TopicFlags(
+    given = TargetFlags(
         source=source,
         checkpoint=checkpoint,
         to=to,
@@ -108,7 +108,7 @@ def copy_topic(
     trigger: str = running.AVAILABLE_NOW,
     display: Display | None = None,
     stop: running.Stop | None = None,
-) -> Totals:
+) -> RunTotals:
     """Copy with an existing session, until the query ends; return the totals of this run.
 
     Takes options of source and sink (with `exactlyOnce`), and a value of `running.trigger`. Raises PipelineError if the

@@ -60,7 +60,7 @@ AtLeastOnce = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFlags:
+class TargetFlags:
     """Values of the command line that every pipeline to a topic has."""
 
     source: running.SourceFlags
@@ -75,8 +75,8 @@ class TopicFlags:
 
 
 @dataclass(slots=True)
-class Totals:
-    """Totals of one run."""
+class RunTotals:
+    """RunTotals of one run."""
 
     rows: int = 0
     batches: int = 0
@@ -102,7 +102,7 @@ class Pipeline:
     """Columns of the source, comma-separated."""
     rows: Callable[[Any], Any]
     """Returns the rows for the sink from a stream of the source."""
-    totals: Totals
+    totals: RunTotals
     sort_rows: bool = False
     """True if a shuffle comes before the sink, which delivers rows in any order."""
 
@@ -183,7 +183,7 @@ def source_options(given: Mapping[str, str], columns: str) -> dict[str, str]:
     return options
 
 
-def run(name: str, given: TopicFlags, make: Callable[[Path], Pipeline], spark_conf: Mapping[str, str]) -> int:
+def run(name: str, given: TargetFlags, make: Callable[[Path], Pipeline], spark_conf: Mapping[str, str]) -> int:
     """Run a pipeline from its command line; return the exit code.
 
     0: it ended as requested; 1: it failed on the way; 2: it could not be started.

@@ -26,10 +26,10 @@ from quire.spark.pipelines.progress import BatchProgress, Display
 from quire.spark.pipelines.to_topic import (
     AtLeastOnce,
     Pipeline,
+    RunTotals,
     SinkSettings,
+    TargetFlags,
     To,
-    TopicFlags,
-    Totals,
     run,
     stream_to_topic,
 )
@@ -52,8 +52,8 @@ BINS, TIMELESS = "windows", "timeless"
 
 
 @dataclass(slots=True)
-class WindowTotals(Totals):
-    """Totals of one run, with the messages that are in no window.
+class WindowTotals(RunTotals):
+    """RunTotals of one run, with the messages that are in no window.
 
     Spark's own metric of late rows, numRowsDroppedByWatermark, counts rows behind a partial aggregation: of several
     late messages of a key and a window it may count one. So the number of messages of each window is observed in each
@@ -66,7 +66,7 @@ class WindowTotals(Totals):
     """False if a batch had more windows than are told apart, or its watermark is unknown."""
 
     def take(self, report: BatchProgress) -> str:
-        line = Totals.take(self, report)
+        line = RunTotals.take(self, report)
         bins = report.observed.get(BINS, {}).get("bins") or []
         closed = closed_before(self.checkpoint, report.batch)
         late = 0 if closed is None else late_rows(bins, closed)
@@ -84,7 +84,7 @@ class WindowTotals(Totals):
         first = f"counted {about}{counted} of {self.rows} rows in {self.batches} batches; {about}{self.late} late"
         if self.timeless:
             first += f", {self.timeless} without a time"
-        return [first, Totals.lines(self, seconds)[-1]]
+        return [first, RunTotals.lines(self, seconds)[-1]]
 
 
 def late_rows(bins: Sequence[Mapping[str, Any]], closed_ms: int) -> int:
@@ -207,7 +207,7 @@ def command(
         min_partitions=min_partitions,
         settings=settings,
     )
-    given = TopicFlags(
+    given = TargetFlags(
         source=source,
         checkpoint=checkpoint,
         to=to,

@@ -24,8 +24,7 @@ import pytest
 from tests.spark.exact import NAMESPACE, make_deduplicated
 from tests.spark.generator import quiet_client
 from tests.spark.pipelines.events import events, recomputed, send
-from tests.spark.pipelines.test_topic_pipelines import order_of_keys
-from tests.spark.pipelines.topics import contents, partitions, windows
+from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.sink_run import CHECKOUT, SinkRun
 from tests.spark.support import make_partitions
 from tests.support.pages.walk import ROOT, Walk

@@ -20,7 +20,7 @@ from tests.spark.exact import NAMESPACE, make_deduplicated
 from tests.spark.generator import quiet_client
 from tests.spark.pipelines.events import WATERMARK, WINDOW, events, recomputed, send
 from tests.spark.pipelines.placed import PlacedKill, commits_of, kill_worker, last_batch, take_commit_back
-from tests.spark.pipelines.topics import contents, messages, partitions, windows
+from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.support import make_partitions
 from tests.support.server import StandaloneProcess, standalone
 
@@ -118,12 +118,3 @@ def test_a_copy_has_every_message_once_with_all_that_it_carries(spark, world: Wo
     assert (totals.rows, sum(expected.values())) == (world.sent, world.sent)
     assert {"o1", None} <= {row[-1] or None for row in expected}
     assert order_of_keys(world.client, COPIES) == order_of_keys(world.client, SOURCE)
-
-
-def order_of_keys(client: pulsar.Client, topic: str) -> dict[str, list[bytes]]:
-    """Return the values of each key, in the order of the topic."""
-    found: dict[str, list[bytes]] = {}
-    for message in messages(client, *partitions(topic)):
-        if message.partition_key() not in ("", "end"):  # those are in both partitions
-            found.setdefault(message.partition_key(), []).append(message.data())
-    return found

@@ -46,3 +46,12 @@ def content(message: pulsar.Message) -> tuple[Any, ...]:
         message.data(), message.has_null_value(), message.partition_key(), properties, message.event_timestamp(),
         message.ordering_key(),
     )  # fmt: skip
+
+
+def order_of_keys(client: pulsar.Client, topic: str) -> dict[str, list[bytes]]:
+    """Return the values of each key, in the order of the topic."""
+    found: dict[str, list[bytes]] = {}
+    for message in messages(client, *partitions(topic)):
+        if message.partition_key() not in ("", "end"):  # those are in both partitions
+            found.setdefault(message.partition_key(), []).append(message.data())
+    return found

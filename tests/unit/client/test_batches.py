@@ -17,7 +17,7 @@ from quire.wire.pulsar.frames import encode_varint
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
 from tests.support.refusals import refuses
 
-Row = tuple[bytes | None, bytes | None, int, list[tuple[str, str]]]
+Row = tuple[bytes | None, bytes | None, int, list[tuple[str, str]], bytes | None]
 
 words = st.one_of(
     st.text(max_size=8), st.text(min_size=100, max_size=300), st.sampled_from(["", "\n", "\x12\x18", "`", "ä€𝄞"])

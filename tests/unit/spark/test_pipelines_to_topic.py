@@ -15,7 +15,7 @@ from quire.spark.options.parse import Options
 from quire.spark.pipelines import copy_topic, running, to_topic, window
 from quire.spark.pipelines.errors import PipelineError
 from quire.spark.pipelines.progress import BatchProgress
-from quire.spark.pipelines.to_topic import Totals, check_target, sink_options
+from quire.spark.pipelines.to_topic import RunTotals, check_target, sink_options
 from quire.spark.pipelines.window import WINDOWS_MAX, WindowTotals, closed_before, late_rows
 from tests.support.refusals import refuses
 
@@ -202,7 +202,7 @@ def test_late_messages_are_about_counted_if_spark_has_deleted_the_watermark(tmp_
 
 
 def test_totals_of_a_copy_are_rows_batches_and_the_rate():
-    totals = Totals()
+    totals = RunTotals()
     totals.take(report(0, 10))
     totals.take(report(1, 5))
     assert totals.lines(3.0) == ["read 15 rows in 2 batches", "in 3.0 s, 5 rows/s"]
