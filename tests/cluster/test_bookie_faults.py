@@ -115,6 +115,7 @@ async def test_k13_recovery_given_up_half_way_fifty_times_closes_with_the_same_e
         assert await check(client, writer.ledger_id, first) == first
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 async def test_k13_a_process_killed_in_the_middle_of_recovery_again_and_again_leaves_it_to_the_next(
     bookies: BookieCluster,

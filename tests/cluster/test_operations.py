@@ -191,6 +191,7 @@ def test_verify_replicas_goes_on_where_it_was_cut(operations, tmp_path):
     assert not progress.exists()
 
 
+@pytest.mark.full
 def test_rolling_restart_restarts_one_bookie_after_the_other(operations):
     operations.write()
     pids = {node.name: operations.cluster.state.pids[node.name] for node in operations.bookies}

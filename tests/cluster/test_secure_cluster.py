@@ -206,6 +206,7 @@ def test_it_prints_what_a_client_needs_and_only_the_owner_may_read_secrets(secur
         assert secrets.found_in(path.read_text()) == [], path
 
 
+@pytest.mark.full
 def test_clients_go_on_while_a_broker_and_a_bookie_are_killed(secure: Secure) -> None:
     cluster = secure.cluster
     assert main(["--folder", str(cluster.folder), "add-bookie"]) == 0  # without it, three would be too few after a kill

@@ -27,10 +27,10 @@ CHEAP = {
     "spread": 9,
     "losing": 8,
     "cluster": 1,
-    "transacting": 16,
-    "living": 1,
 }
-"""A quick seed of each history, of those that the other tests run; a day takes too long to be run twice more."""
+"""A quick seed of each history, of those that the other tests run."""
+LONG = {"day", "transacting", "living"}
+"""Histories that take too long to be run twice more; `--full` compares them too."""
 DIGESTS = """
 import sys
 from simulation.common.sweep import Work, run_all
@@ -43,7 +43,7 @@ if __name__ == "__main__":  # which its worker processes are not
 
 
 def test_another_hash_seed_gives_the_same_histories(histories: Histories, tmp_path: Path) -> None:
-    assert CHEAP.keys() == HISTORIES.keys() - {"day"}
+    assert CHEAP.keys() == HISTORIES.keys() - LONG
     # (of the processes of the other tests)
     ours = os.environ.get("PYTHONHASHSEED", "random")
     program = tmp_path / "digests.py"

@@ -72,6 +72,7 @@ class Suite(unittest.TestCase):
 """
 
 
+@pytest.mark.full
 def test_tests_can_be_interrupted_where_a_shell_has_started_the_suite_in_the_background(tmp_path: Path) -> None:
     file = tmp_path / "some_test.py"
     file.write_text(INTERRUPTED)
@@ -83,6 +84,7 @@ def test_tests_can_be_interrupted_where_a_shell_has_started_the_suite_in_the_bac
     assert found["some_test.py::Suite::test_it_is_interrupted"].outcome is Outcome.PASSED
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_imported_fails(tmp_path: Path) -> None:
     file = tmp_path / "some_test.py"
     file.write_text("import no_such_module_at_all\n")
@@ -90,6 +92,7 @@ def test_a_file_that_cannot_be_imported_fails(tmp_path: Path) -> None:
     assert found["some_test.py"].outcome is Outcome.FAILED
 
 
+@pytest.mark.full
 def test_options_of_a_surrounding_project_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     suite = tmp_path / "tests"
