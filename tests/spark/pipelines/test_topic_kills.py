@@ -94,7 +94,8 @@ class PipelineRun(SinkRun):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    with standalone(tmp_path_factory.mktemp("pipelines")) as running:
+    # the control's topic has no subscription, and no producer while a driver starts
+    with standalone(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
         make_deduplicated(running)
         yield running
 

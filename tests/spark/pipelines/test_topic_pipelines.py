@@ -113,4 +113,5 @@ def test_a_copy_has_every_message_once_with_all_that_it_carries(spark, world: Wo
 
     repeat(trace, checkpoint, lambda: run("false"))
     twice = contents(world.client, *partitions(COPIES))
-    assert twice == expected + expected, "without exactlyOnce the batch did not come twice: it proves nothing"
+    assert expected <= twice
+    assert max(twice.values()) == 2, "without exactlyOnce nothing came twice: it proves nothing"
