@@ -92,7 +92,8 @@ class Checkpoints:
         self._barrier = MarkBarrier(len(storages), self.last_marks)
         patience_s = max(STALLED_AFTER_S, 2 * config.flush_interval_ms / 1000)
         self._backlogs = [
-            JournalBacklog(folder, config.journal.file_size_max, patience_s) for folder in config.journal_directories
+            JournalBacklog(folder, config.journal.file_size_max, patience_s, config.journal_backlog_mb << 20)
+            for folder in config.journal_directories
         ]
 
     # --- start
@@ -402,6 +403,11 @@ class Checkpoints:
         for index, (backlog, journal) in enumerate(zip(self._backlogs, self._journals, strict=True)):
             holding = [folders[each] for each in self._barrier.holding(index)]
             backlog.look(journal.backlog_bytes, journal.trimmed, holding, trio.current_time())
+            full = backlog.why_full(journal.backlog_bytes, holding)
+            if full:
+                self._disks.flush_failed(backlog, full, no_room=False)
+            else:
+                self._disks.flushed(backlog)
 
     # --- stop
 

@@ -11,7 +11,7 @@ from broker.series.config import MetricsOptions
 from broker.series.table import TopicSeries
 from broker.server import Broker
 from broker.topics.topic import Topic
-from quire import installed_version
+from quire.distribution import installed_version
 from quire.metadata.store import MetadataStore
 from quire.metadata.times import STORE, Timed
 from quire.service.metrics import Metrics, Samples

@@ -39,6 +39,10 @@ class ManagedLedgerReadError(ManagedLedgerError):
     passing = True
 
 
+class OffloadRefusedError(ManagedLedgerError):
+    """A step of an offloading does not fit the stored state of its ledger. Permanent: read the list again."""
+
+
 class EntryTooLargeError(ManagedLedgerError):
     """An entry of the run would not fit a frame of the bookie protocol. Permanent for the run, none of which was
     written."""

@@ -11,7 +11,7 @@ What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids gro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -132,9 +132,11 @@ class LedgerList:
             return self
         return self._of(self.ledgers, tuple(one for one in self.deleting if one not in ledger_ids), self.opening)
 
-    def with_properties(self, properties: tuple[tuple[str, str], ...]) -> LedgerList:
-        """With these properties of the log in place of the ones before."""
-        return replace(self, properties=properties)
+    def with_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> LedgerList:
+        """With what `change` makes of the properties of the log; itself if that changes none."""
+        found = dict(self.properties)
+        changed = change(dict(found))
+        return self if changed == found else replace(self, properties=tuple(changed.items()))
 
     def _of(self, ledgers: tuple[LedgerInfo, ...], deleting: tuple[int, ...], opening: int) -> LedgerList:
         """With these; the rest as it is. `dataclasses.replace` takes four times as long."""

@@ -93,8 +93,7 @@ class ManagedLedger(IndexedLog):
         return self._closed
 
     def append(self, payloads: Sequence[Buffer], sink: AppendSink) -> None:
-        """Append a run of at least one entry; the sink hears of its fate, later unless the log takes nothing any
-        more."""
+        """Append a run of at least one entry; its sink gets the outcome, later unless the log takes no entries."""
         appends = self._appends
         if appends.state is State.OPEN:
             appends.push(PendingAppend(sink, payloads))
@@ -124,16 +123,20 @@ class ManagedLedger(IndexedLog):
         return self._stored.value.properties
 
     async def update_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Store what `change` makes of the properties; durable on return. `change` may raise, and then nothing is
-        stored. Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (it may be stored all the same)."""
+        """As `update_list`, with the properties."""
+        await self.update_list(lambda value: value.with_properties(change))
+
+    async def update_list(self, change: Callable[[LedgerList], LedgerList]) -> None:
+        """Store what `change` makes of the list; durable on return. `change` may raise, and then nothing is stored.
+        Raises ManagedLedgerFencedError, ManagedLedgerUnavailableError (it may be stored all the same)."""
         self._appends.check_usable()
         try:
-            await self._stored.update_properties(change)
+            await self._stored.update(change)
         except ManagedLedgerFencedError as error:
             self._appends.fence(str(error))
             raise
         except MetadataError as error:
-            raise ManagedLedgerUnavailableError(f"{self.name}: properties not stored: {error}") from error
+            raise ManagedLedgerUnavailableError(f"{self.name}: not stored: {error}") from error
 
     def keep_in_list(self, amend: Callable[[LedgerList], LedgerList]) -> None:
         """Store every list of ledgers from now on as `amend` changes it."""
@@ -176,8 +179,7 @@ class ManagedLedger(IndexedLog):
     # Reading
 
     def add_waiter(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each pass that confirmed entries, until `remove_waiter`. Adding it twice has no further
-        effect."""
+        """Call `callback` after each pass that confirmed entries, until `remove_waiter`. A second add has no effect."""
         if callback not in self._waiters:
             self._waiters += (callback,)
 

@@ -157,13 +157,12 @@ class StoredList:
         """Store the list `closed` with this ledger, made ahead, at the end. Raises as `put`."""
         await self._put(closed.opened(ledger_id), closed.also_deleting([ledger_id]), ())
 
-    async def update_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Store what `change` makes of the properties, if it changes any. Raises as `put`, and as `change`."""
+    async def update(self, change: Callable[[LedgerList], LedgerList]) -> None:
+        """Store what `change` makes of the list, if it returns another object. Raises as `put`, and as `change`."""
         async with self.held():
-            found = dict(self.value.properties)
-            changed = change(dict(found))
-            if changed != found:
-                await self.put(self.value.with_properties(tuple(changed.items())))
+            changed = change(self.value)
+            if changed is not self.value:
+                await self.put(changed)
 
     async def put(self, value: LedgerList, *ops: Op) -> None:
         """Store the list, and execute `ops` with it.

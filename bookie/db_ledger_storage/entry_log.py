@@ -22,7 +22,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_id_of,
     log_name,
 )
-from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata, read_ledgers_map
+from bookie.db_ledger_storage.log_contents import LogBytes, LogContents, LogMetadata, read_ledgers_map
 from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions, LedgerLogs, LedgerLogStats
 from bookie.db_ledger_storage.log_writing.log_writer import ENDED_BYTES_MIN, LogWriter, OpenLog
 from bookie.db_ledger_storage.log_writing.page_window import PageWindow
@@ -30,7 +30,7 @@ from bookie.db_ledger_storage.open_logs import OpenLogs
 from bookie.errors import StorageFailedError
 from quire.service.log import get_logger
 from quire.wire.bookkeeper.run import Run
-from quire.world.doors import Disk, File
+from quire.world.doors import Disk
 
 _log = get_logger(__name__)
 
@@ -244,7 +244,7 @@ class EntryLogs:
 
     # ---------------------------------------------------------------------------------------------------- read
 
-    def records_end(self, log_id: int, file: File) -> int:
+    def records_end(self, log_id: int, file: LogBytes) -> int:
         """Return the end of the log's durable records, in bytes from its start; -1 if unknown.
 
         A log that was not sealed may be torn behind its last indexed entry.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
@@ -23,7 +23,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_name,
 )
 from bookie.errors import StorageDamagedError
-from quire.world.doors import Disk, File
+from quire.world.doors import Disk
 
 _KEPT_LEDGERS_MAX: Final = 1 << 17
 """Ledgers whose bytes in logs are kept in memory; 100 bytes each."""
@@ -49,6 +49,14 @@ class LogMetadata:
     proven: bool = False
 
 
+class LogBytes(Protocol):
+    """The part of a file that readers of logs use."""
+
+    def pread(self, size: int, offset: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+
 class FoundMap(NamedTuple):
     """Result of looking for a ledgers map.
 
@@ -60,7 +68,7 @@ class FoundMap(NamedTuple):
     proven: bool
 
 
-def read_ledgers_map(file: File) -> FoundMap:
+def read_ledgers_map(file: LogBytes) -> FoundMap:
     """Return the ledgers map of a log, if it has a good one."""
     with suppress(StorageDamagedError):
         head = file.pread(HEADER_LENGTH, 0)

@@ -8,11 +8,11 @@ ledger. The bytes behind the ids are guarded by the entry's digest, which the cl
 from __future__ import annotations
 
 from bisect import bisect_left
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from bookie.db_ledger_storage.entry_log import EntryLogs
 from bookie.db_ledger_storage.entry_log_format import (
     ENTRY_LENGTH_MIN,
     HEADER_LENGTH,
@@ -22,10 +22,10 @@ from bookie.db_ledger_storage.entry_log_format import (
     location_text,
 )
 from bookie.db_ledger_storage.location_index import LocationIndex
+from bookie.db_ledger_storage.log_contents import LogBytes
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
-from quire.world.doors import File
 
 _POSITION: Final = 0xFFFFFFFF
 _TAIL_GUESS: Final = 16 << 10
@@ -36,6 +36,21 @@ CHAIN_RECORDS: Final = 8
 """Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
 """Bytes read at a time for that."""
+
+
+class LogReaders(Protocol):
+    def reading(self, log_id: int) -> AbstractContextManager[LogBytes]:
+        """Return the log, open until the block ends. LogMissingError if it is not there."""
+
+
+class ReadableLogs(Protocol):
+    """The part of EntryLogs that is needed here."""
+
+    @property
+    def readers(self) -> LogReaders: ...
+
+    def records_end(self, log_id: int, file: LogBytes) -> int:
+        """As of EntryLogs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +80,7 @@ class Region(NamedTuple):
     bounded: bool
 
 
-def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion) -> Region | None:
+def read_region(logs: ReadableLogs, locations: LocationIndex, wanted: WantedRegion) -> Region | None:
     """Read as many of the wanted entries as are adjacent; None if the first one is not in the index.
 
     StorageDamagedError if the first entry is not where the index says. If a later one is not, the region ends before
@@ -83,7 +98,7 @@ def read_region(logs: EntryLogs, locations: LocationIndex, wanted: WantedRegion)
     return read_found(logs, wanted, found) if found else None
 
 
-def read_found(logs: EntryLogs, wanted: WantedRegion, found: list[int]) -> Region:
+def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Region:
     """As `read_region`, for the locations of adjacent entries from the first wanted one on, which the index gave.
 
     LogMissingError: the log is gone. The index has other locations if compaction emptied it in the meantime.
@@ -187,7 +202,7 @@ def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[
     return count - 1, offsets[count - 1], "its size is wrong"
 
 
-def _check_end(file: File, start: int, end: int, following: int, records_end: int) -> str:
+def _check_end(file: LogBytes, start: int, end: int, following: int, records_end: int) -> str:
     """Return what is wrong with the size of the last entry, which ends at `end` by that size; empty if nothing is.
 
     `following` is the offset of the next entry of the ledger in this log, -1 if there is none; both count from `start`.
@@ -202,7 +217,7 @@ def _check_end(file: File, start: int, end: int, following: int, records_end: in
     return "" if records_end < 0 else _check_chain(file, start + end, records_end)
 
 
-def _check_chain(file: File, at: int, until: int) -> str:
+def _check_chain(file: LogBytes, at: int, until: int) -> str:
     """Return what is wrong with the records that begin at `at`, if some of them do not fit before `until`.
 
     Examines only a few.

@@ -3,6 +3,8 @@
 A ledger directory that has failed holds back the marks of the journals whose records it has not stored: only a restart
 ends that. A journal's own directory may also fail to delete files. Neither refuses an add, so a person must learn of it
 before the disk is full: `quire_bookie_journal_backlog_bytes`, a line in the log for each doubling, and `quire doctor`.
+Behind a ledger directory the growth has a bound, at which the bookie takes no more adds. The journal is the only place
+that has what the directory has not stored, so nothing else loses nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ FILES_MAX: Final = 4
 
 class JournalBacklog:
     """Backlog of one journal in `folder`, whose files have up to `file_size_max` bytes. Its mark moves more often than
-    every `patience_s`, if nothing is wrong.
+    every `patience_s`, if nothing is wrong. `bound`: bytes that it may have behind a ledger directory; 0: any number.
     """
 
-    def __init__(self, folder: str, file_size_max: int, patience_s: float) -> None:
+    def __init__(self, folder: str, file_size_max: int, patience_s: float, bound: int = 0) -> None:
         self._folder = folder
         self._least = FILES_MAX * file_size_max
         self._patience_s = patience_s
+        self._bound = bound
         self._warn_at = self._least
         self._trimmed = NO_MARK
         self._since = float("inf")
@@ -48,3 +51,12 @@ class JournalBacklog:
                 bytes=size,
                 held_by=", ".join(holding) or "its own folder",
             )
+
+    def why_full(self, size: int, holding: Sequence[str]) -> str:
+        """Return why no more adds may be taken; "" if they may. Arguments as of `look`."""
+        if not self._bound or not holding or size < self._bound:
+            return ""
+        return (
+            f"{self._folder} has {size >> 20} MB of journal, above quireJournalBacklogMaxMb={self._bound >> 20}: "
+            f"{', '.join(holding)} does not store its entries: replace the disk and restart"
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.service.config import BYTES, MS, conf_key
+from quire.service.config import BYTES, MB, MS, conf_key
 
 WARN_THRESHOLD = 0.90
 
@@ -59,6 +59,16 @@ class DiskKeys:
         True,
         doc="true: a bookie is read-only as soon as one of its ledger directories is full; false: only when all are. "
         "Until then the ledgers of a full directory are refused.",
+    )
+    journal_backlog_mb: int = conf_key(
+        "quireJournalBacklogMaxMb",
+        32768,
+        minimum=0,
+        maximum=1 << 30,
+        unit=MB,
+        doc="Megabytes of journal that a bookie keeps behind a ledger directory that has failed or hangs, whose "
+        "entries only the journal has. Above that it is read-only, until the directory answers or the bookie is "
+        "restarted with another disk. 0: until the journal's disk is full.",
     )
     min_usable_for_entry_log: int | None = conf_key(
         "minUsableSizeForEntryLogCreation",

@@ -91,3 +91,16 @@ def batches(found: Iterable[tuple[int, range]], size: int) -> Iterator[list[int]
                 batch = []
     if batch:
         yield batch
+
+
+def is_expected(metadata: LedgerMetadata, bookie_id: str, entry_id: int) -> bool:
+    """Return whether the bookie should have the entry, in the last fragment of an open ledger too."""
+    size = metadata.ensemble_size
+    for fragment in reversed(metadata.fragments):
+        if fragment.first_entry_id <= entry_id:
+            if bookie_id not in fragment.bookies:
+                return False
+            index = fragment.bookies.index(bookie_id)
+            within = metadata.state is not LedgerState.CLOSED or entry_id <= metadata.last_entry_id
+            return within and (index - entry_id) % size < metadata.write_quorum
+    return False

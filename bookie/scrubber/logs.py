@@ -19,6 +19,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     log_name,
 )
 from bookie.errors import StorageDamagedError
+from bookie.scrubber.cold_reads import ColdFile
 from quire.world.doors import Disk
 
 MAP_BYTES_MAX: Final = 64 << 20
@@ -29,10 +30,11 @@ _ROW: Final = 16
 def log_damage(disk: Disk, folder: str, log_id: int) -> str:
     """Return what is wrong with a log's header or map; empty if nothing is, or if the log is gone. OSError."""
     try:
-        file = disk.open(f"{folder}/{log_name(log_id)}", writable=False)
+        opened = disk.open(f"{folder}/{log_name(log_id)}", writable=False, scattered=True)
     except FileNotFoundError:
         return ""
-    with closing(file):
+    with closing(opened):
+        file = ColdFile(opened, disk.sectors_read)
         head = file.pread(HEADER_LENGTH, 0)
         size = file.size()
         if size < HEADER_LENGTH or not head.strip(b"\0"):

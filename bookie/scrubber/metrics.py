@@ -11,10 +11,10 @@ def register_scrubber(metrics: Metrics, scrubber: Scrubber) -> None:
     counts, records = scrubber.counts, scrubber.records
     metrics.counter("quire_bookie_scrub_rounds", "Scrubs that came to their end.", lambda: counts.rounds)
     metrics.counter("quire_bookie_scrub_entries", "Entries that scrubs have read.", lambda: counts.entries)
-    metrics.counter("quire_bookie_scrub_bytes", "Bytes of these entries.", lambda: counts.bytes)
+    metrics.counter("quire_bookie_scrub_bytes", "Bytes of the entries that scrubs have read.", lambda: counts.bytes)
     metrics.counter(
         "quire_bookie_scrub_unverified",
-        "Those of them whose digest the bookie does not know, so that only the index was checked.",
+        "Entries that scrubs have read whose digest the bookie does not know, so that only the index was checked.",
         lambda: counts.unverified,
     )
     metrics.counter(
@@ -24,6 +24,16 @@ def register_scrubber(metrics: Metrics, scrubber: Scrubber) -> None:
         "quire_bookie_scrub_healed_entries",
         "Damaged entries that were replaced by copies from other bookies.",
         lambda: counts.healed,
+    )
+    metrics.counter(
+        "quire_bookie_scrub_entries_without_row",
+        "Entries that scrubs have found in an entry log, but not in the index.",
+        lambda: counts.strays,
+    )
+    metrics.counter(
+        "quire_bookie_scrub_rows_written",
+        "Entries without a row in the index that were intact, and have one again.",
+        lambda: counts.rows_written,
     )
     metrics.gauge(
         "quire_bookie_scrub_damaged_ledgers",

@@ -27,6 +27,8 @@ class ScrubRecord:
 
     position: int = -1
     """Ledger to go on with; -1: no round is unfinished."""
+    next_log: int = 0
+    """Log to go on with, before the ledgers."""
     round_began_ms: int = 0
     round_ended_ms: int = 0
     entries: int = 0
@@ -43,7 +45,7 @@ class ScrubRecord:
     """Why a ledger could not be healed at the last try."""
 
     def begin_round(self, now_ms: int) -> None:
-        self.position = 0
+        self.position = self.next_log = 0
         self.round_began_ms = now_ms
         self.entries = self.unverified = 0
 
@@ -101,6 +103,7 @@ def encode(record: ScrubRecord) -> bytes:
     value = {
         "version": _VERSION,
         "position": record.position,
+        "nextLog": record.next_log,
         "roundBegan": record.round_began_ms,
         "roundEnded": record.round_ended_ms,
         "entries": record.entries,
@@ -123,6 +126,7 @@ def decode(data: bytes) -> ScrubRecord | None:
             return None
         record = ScrubRecord(
             position=int(value["position"]),
+            next_log=int(value.get("nextLog", 0)),
             round_began_ms=int(value["roundBegan"]),
             round_ended_ms=int(value["roundEnded"]),
             entries=int(value["entries"]),

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from bookie.db_ledger_storage.parts import StorageParts
-from bookie.db_ledger_storage.region import CHAIN_RECORDS, WantedRegion, read_found
+from bookie.db_ledger_storage.region import CHAIN_RECORDS, ReadableLogs, WantedRegion, read_found
 from bookie.errors import StorageDamagedError
+from bookie.scrubber.cold_reads import ColdLogs
 from quire.wire.bookkeeper.entry import Digest
 from quire.wire.bookkeeper.errors import DigestMismatchError
 from quire.wire.bookkeeper.run import Run
@@ -57,6 +58,7 @@ def check_rows(parts: StorageParts, ledger_id: int, first: int, rows_max: int, d
     OSError: the index or a log cannot be read now.
     """
     done = CheckedRows()
+    logs = _cold(parts)
     rows, done.next_entry = parts.locations.rows(ledger_id, first, min(rows_max, ROWS_PER_STEP))
     at = 0
     while at < len(rows):
@@ -64,7 +66,7 @@ def check_rows(parts: StorageParts, ledger_id: int, first: int, rows_max: int, d
         if done.bytes >= STEP_BYTES:
             done.next_entry = entry_id
             break
-        run, _ = _read(parts, ledger_id, _stretch(rows, at))
+        run, _ = _read(logs, ledger_id, _stretch(rows, at))
         if run is not None:
             done.bytes += run.size
             good, _ = _count_good(run, digest)
@@ -97,9 +99,10 @@ def entries_before(parts: StorageParts, ledger_id: int, entry_id: int, digest: D
     rows, _ = parts.locations.rows(ledger_id, max(0, entry_id - CHAIN_RECORDS), CHAIN_RECORDS + 1)
     rows = [row for row in rows if row[0] <= entry_id]
     found: dict[int, memoryview] = {}
+    logs = _cold(parts)
     at = 0
     while at < len(rows) and rows[at][0] < entry_id:
-        run, _ = _read(parts, ledger_id, _stretch(rows, at))
+        run, _ = _read(logs, ledger_id, _stretch(rows, at))
         good = 0 if run is None else _count_good(run, digest)[0]
         if run is not None:
             found |= {each: run.entry(each) for each in range(run.first, run.first + good)}
@@ -116,7 +119,11 @@ def _stretch(rows: Sequence[tuple[int, int]], at: int) -> list[tuple[int, int]]:
     return list(rows[at:end])
 
 
-def _read(parts: StorageParts, ledger_id: int, rows: list[tuple[int, int]]) -> tuple[Run | None, str]:
+def _cold(parts: StorageParts) -> ColdLogs:
+    return ColdLogs(parts.world.disk, parts.folder, parts.logs)
+
+
+def _read(logs: ReadableLogs, ledger_id: int, rows: list[tuple[int, int]]) -> tuple[Run | None, str]:
     wanted = WantedRegion(
         ledger_id=ledger_id,
         first=rows[0][0],
@@ -127,7 +134,7 @@ def _read(parts: StorageParts, ledger_id: int, rows: list[tuple[int, int]]) -> t
         ahead_size=0,
     )
     try:
-        return read_found(parts.logs, wanted, [location for _, location in rows]).run, ""
+        return read_found(logs, wanted, [location for _, location in rows]).run, ""
     except StorageDamagedError as error:
         return None, str(error)
 
@@ -147,8 +154,9 @@ def _count_good(run: Run, digest: Digest | None) -> tuple[int, str]:
 
 def _look_again(parts: StorageParts, ledger_id: int, entry_id: int, location: int, digest: Digest | None) -> str:
     """Return what is wrong with an entry, if its row is still the same and no newer copy waits for a flush."""
+    logs = _cold(parts)
     for _ in range(2):
-        run, reason = _read(parts, ledger_id, [(entry_id, location)])
+        run, reason = _read(logs, ledger_id, [(entry_id, location)])
         if run is not None:
             _, reason = _count_good(run, digest)
         if not reason:

@@ -1,6 +1,6 @@
 """Scrubber of one bookie: rounds over all ledger directories, in small steps at a low rate.
 
-    for each directory   header and map of each log that is no longer written
+    for each directory   header and map of each log that is no longer written, and its entries without rows: strays.py
                          each ledger: its metadata gives the digest -> rows.py -> damaged entries -> healing.py
 
 A round goes on where it was after a restart. Steps give way to reads and flushes, but not for ever. The metadata is
@@ -12,23 +12,28 @@ reported and healed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
 from bookie.bookie import Bookie
 from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
+from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from bookie.db_ledger_storage.storage import DbLedgerStorage
-from bookie.errors import BookieError
+from bookie.errors import BookieError, LogMissingError
+from bookie.integrity.copying import Copier
 from bookie.integrity.peers import OpenCopies
 from bookie.limbo.preboot import ledger_manager
+from bookie.scrubber.directory_reads import DirectoryHangsError, DirectoryReads
 from bookie.scrubber.healing import Healer
 from bookie.scrubber.logs import log_damage
 from bookie.scrubber.record import FILE_NAME, ScrubRecord, decode, encode
 from bookie.scrubber.rows import ROWS_PER_STEP, check_rows
+from bookie.scrubber.strays import find_strays, needed
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.metadata.ledgers import LedgerManager
@@ -38,6 +43,8 @@ from quire.wire.bookkeeper.entry import Digest, digest_of
 
 log = get_logger(__name__)
 
+T = TypeVar("T")
+
 SAVE_EVERY_S: Final = 60.0
 RETRY_S: Final = 600.0
 """Seconds between two tries to heal, or after a round that was interrupted."""
@@ -46,6 +53,10 @@ HEALED_TOGETHER: Final = 500
 METADATA_S: Final = 30.0
 YIELDS_MAX: Final = 100
 """Times that a step waits for reads and flushes, about a second together."""
+HEALING: Final = "an entry is damaged, the ledger is to be healed from other bookies"
+ALONE: Final = "an entry is damaged, and there is no other bookie with a copy"
+RECORDS_FOR_ONE: Final = 10
+"""Heads of records that cost as much of the rate as one entry."""
 _YIELD_S: Final = 0.01
 _LEDGERS_PER_STEP: Final = 100
 _LOG_PAUSE_S: Final = 0.01
@@ -59,6 +70,10 @@ class ScrubCounts:
     entries: int = 0
     bytes: int = 0
     unverified: int = 0
+    strays: int = 0
+    """Entries in a log without a row in the index, of ledgers that the bookie should have..."""
+    rows_written: int = 0
+    """...and those of them that were intact, and got a row."""
     damaged: int = 0
     """Damaged entries that were found..."""
     healed: int = 0
@@ -69,18 +84,21 @@ class ScrubCounts:
 
 
 class Scrubber:
-    """Scrubber of one bookie. `peers`: opened while there is something to heal."""
+    """Scrubber of one bookie. `peers`: opened while there is something to heal; None: there is no other bookie, so that
+    damage is only reported."""
 
-    def __init__(self, bookie: Bookie, metadata: MetadataStore, peers: OpenCopies) -> None:
+    def __init__(self, bookie: Bookie, metadata: MetadataStore, peers: OpenCopies | None) -> None:
         self._bookie = bookie
         self._metadata = metadata
         self._open_peers = peers
         self._healer = Healer(bookie)
+        self._copier = Copier(bookie)
         self._rate = bookie.config.scrub_rate
         self._throttle = CopyThrottle(self._rate)
         self._asked = trio.Event()
         self._saved_at = 0.0
         self._loaded = False
+        self._reads: DirectoryReads | None = None
         self.records = [ScrubRecord() for _ in bookie.storage.directories]
         """Findings by directory."""
         self.counts = ScrubCounts()
@@ -107,22 +125,27 @@ class Scrubber:
     async def run(self) -> None:
         """Scrub when a round is due. Restarted by its caller after an unforeseen error."""
         await self._load()
-        while True:
+        async with trio.open_nursery() as nursery:
+            self._reads = DirectoryReads(self._bookie.world.offload, nursery, self.ask)
+            while True:
+                await self._work_once()
+
+    async def _work_once(self) -> None:
+        self.counts.running = False
+        await self._until_due()
+        self.counts.running = True
+        try:
+            if self._is_due():
+                self._asked = trio.Event()
+                await self._round()
+            else:
+                await self._heal_again()
+        except (BookieError, MetadataError, OSError) as error:
+            self.counts.last_failure = str(error)
+            log.warning("scrub interrupted, it goes on later", reason=str(error))
             self.counts.running = False
-            await self._until_due()
-            self.counts.running = True
-            try:
-                if self._is_due():
-                    self._asked = trio.Event()
-                    await self._round()
-                else:
-                    await self._heal_again()
-            except (BookieError, MetadataError, OSError) as error:
-                self.counts.last_failure = str(error)
-                log.warning("scrub interrupted, it goes on later", reason=str(error))
-                self.counts.running = False
-                with trio.move_on_after(RETRY_S):
-                    await self._asked.wait()
+            with trio.move_on_after(RETRY_S):
+                await self._asked.wait()
 
     # --- when
 
@@ -130,9 +153,19 @@ class Scrubber:
         return self._wait_s() <= 0
 
     def _usable(self) -> list[tuple[int, DbLedgerStorage]]:
-        """Return number and storage of the directories that can be used."""
-        reasons = self._bookie.directories.reasons
-        return [(index, each) for index, each in enumerate(self._bookie.storage.directories) if not reasons[index]]
+        """Return number and storage of the directories that can be used, and whose reads end."""
+        reasons, hanging = self._bookie.directories.reasons, self._hanging
+        directories = enumerate(self._bookie.storage.directories)
+        return [(index, each) for index, each in directories if not reasons[index] and index not in hanging]
+
+    @property
+    def _hanging(self) -> set[int]:
+        return set() if self._reads is None else self._reads.hanging
+
+    async def _run(self, index: int, job: Callable[[], T]) -> T:
+        """Run a blocking read of a directory. DirectoryHangsError, and what the job raises."""
+        assert self._reads is not None, "the scrubber runs"
+        return await self._reads.run(index, job)
 
     def _is_unfinished(self) -> bool:
         return any([self.records[index].position >= 0 for index, _ in self._usable()])
@@ -179,9 +212,15 @@ class Scrubber:
             record = self.records[index]
             if record.position < 0:
                 continue
-            if record.position == 0:
-                await self._check_logs(index, storage)
-            await self._check_ledgers(index, storage, manager)
+            try:
+                if record.position == 0:
+                    await self._check_logs(index, storage, manager)
+                await self._check_ledgers(index, storage, manager)
+            except DirectoryHangsError:
+                folder = bookie.config.ledger_directories[index]
+                self.counts.last_failure = f"{folder}: a read does not end"
+                log.error("scrub of a directory stopped, its disk does not answer a read", directory=folder)
+                continue
             record.end_round(bookie.world.clock.wall_ms())
             await self._save(index)
             log.info(
@@ -192,17 +231,22 @@ class Scrubber:
                 damaged=record.damaged_entries,
                 damaged_logs=len(record.damaged_logs),
             )
-        self.counts.rounds += 1
+        if not self._hanging:
+            self.counts.rounds += 1
 
-    async def _check_logs(self, index: int, storage: DbLedgerStorage) -> None:
+    async def _check_logs(self, index: int, storage: DbLedgerStorage, manager: LedgerManager) -> None:
         parts, record = storage.parts, self.records[index]
         logs = parts.logs.inactive_ids()
         record.keep_logs(set(logs))
         for log_id in logs:
+            if log_id < record.next_log:
+                continue  # read in this round, before a restart
             await self._give_way(0)
             await trio.sleep(_LOG_PAUSE_S)
+            await self._check_strays(index, storage, manager, log_id)
+            record.next_log = log_id + 1
             look = partial(log_damage, self._bookie.world.disk, parts.folder, log_id)
-            reason = await self._bookie.world.offload.run(look, name="scrub")
+            reason = await self._run(index, look)
             if record.log_read(log_id, self._bookie.world.clock.wall_ms(), reason):
                 log.error(
                     "an entry log has a damaged header or map; its entries are found by the index",
@@ -210,17 +254,47 @@ class Scrubber:
                     directory=parts.folder,
                     reason=reason,
                 )
+            await self._save_sometimes(index)
+
+    async def _check_strays(self, index: int, storage: DbLedgerStorage, manager: LedgerManager, log_id: int) -> None:
+        """Write the missing rows of entries that are in a log. DirectoryHangsError, BookieError, OSError."""
+        at = HEADER_LENGTH
+        while at >= 0:
+            try:
+                step = await self._run(index, partial(find_strays, storage.parts, log_id, at))
+            except LogMissingError:
+                return  # compaction or garbage collection has deleted it
+            at = step.next_at
+            await self._give_way(step.records // RECORDS_FOR_ONE)
+            for ledger_id in dict.fromkeys([each.ledger_id for each in step.strays]):
+                metadata = await self._read(manager, ledger_id)
+                if metadata is None:
+                    continue
+                strays = [each for each in step.strays if each.ledger_id == ledger_id]
+                good, bad = needed(strays, metadata, self._bookie.config.id, _digest(metadata))
+                if good or bad:
+                    log.warning(
+                        "entries without a row in the index, those that are intact get one",
+                        ledger=ledger_id,
+                        entry_log=f"{log_id:x}",
+                        directory=storage.parts.folder,
+                        entries=len(good) + len(bad),
+                        intact=len(good),
+                        first=min([*good, *bad]),
+                    )
+                    self.counts.strays += len(good) + len(bad)
+                    self.counts.rows_written += len(good)
+                    await self._copier.store(ledger_id, good, storage)
 
     async def _check_ledgers(self, index: int, storage: DbLedgerStorage, manager: LedgerManager) -> None:
         record = self.records[index]
         while True:
             look = partial(storage.parts.locations.ledgers_from, record.position, _LEDGERS_PER_STEP)
-            ledgers = await self._bookie.world.offload.run(look, name="scrub")
+            ledgers = await self._run(index, look)
             for ledger_id in ledgers:
                 await self._check_ledger(index, storage, manager, ledger_id)
                 record.position = ledger_id + 1
-                if trio.current_time() >= self._saved_at + SAVE_EVERY_S:
-                    await self._save(index)
+                await self._save_sometimes(index)
             if not ledgers:
                 return
             await self._give_way(0)
@@ -235,7 +309,7 @@ class Scrubber:
         while entry_id >= 0:
             rows_max = min(ROWS_PER_STEP, self._rate)
             look = partial(check_rows, storage.parts, ledger_id, entry_id, rows_max, digest)
-            step = await self._bookie.world.offload.run(look, name="scrub")
+            step = await self._run(index, look)
             entry_id = step.next_entry
             counts.entries += step.entries
             counts.bytes += step.bytes
@@ -247,7 +321,7 @@ class Scrubber:
             if record.found(step.damages):
                 first = step.damages[0]
                 log.error(
-                    "an entry is damaged, the ledger is to be healed from other bookies",
+                    ALONE if self._open_peers is None else HEALING,
                     ledger=ledger_id,
                     entry=first.entry_id,
                     entry_log=f"{first.log_id:x}" if first.log_id >= 0 else "none",
@@ -292,6 +366,10 @@ class Scrubber:
             return
         if metadata is None:
             record.lost[ledger_id] = "its metadata cannot be read, or it is being deleted"
+            return
+        if self._open_peers is None:
+            record.lost[ledger_id] = "there is no other bookie with a copy"
+            await self._save(index)
             return
         try:
             async with AsyncExitStack() as stack:
@@ -342,6 +420,10 @@ class Scrubber:
             else:
                 self.records[index] = record
         self._loaded = True
+
+    async def _save_sometimes(self, index: int) -> None:
+        if trio.current_time() >= self._saved_at + SAVE_EVERY_S:
+            await self._save(index)
 
     async def _save(self, index: int) -> None:
         """Keep what was found. A failure is only logged: the next round finds it again."""

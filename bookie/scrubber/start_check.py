@@ -15,12 +15,16 @@ from quire.service.log import get_logger
 
 log = get_logger(__name__)
 
+COPIED: Final = "Start without it and begin a scrub (PUT /api/v1/bookie/scrub), which copies them from other bookies"
 LOGGED_MAX: Final = 10
 _LEDGERS_PER_STEP: Final = 100
 
 
-async def check_all(bookie: Bookie) -> None:
-    """Read every entry that an index names, at full speed. StorageDamagedError if one is not there; OSError."""
+async def check_all(bookie: Bookie, remedy: str = COPIED) -> None:
+    """Read every entry that an index names, at full speed. StorageDamagedError if one is not there; OSError.
+
+    `remedy`: what an operator can do, a sentence without its full stop.
+    """
     run = bookie.world.offload.run
     damages: list[DamagedEntry] = []
     count = entries = 0
@@ -52,5 +56,5 @@ async def check_all(bookie: Bookie) -> None:
         )
     raise StorageDamagedError(
         f"localConsistencyCheckOnStartup: {count} of {entries} entries are damaged, for example {damages[0].reason}. "
-        "Start without it and begin a scrub (PUT /api/v1/bookie/scrub), which copies them from other bookies"
+        + remedy
     )

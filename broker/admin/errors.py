@@ -93,6 +93,12 @@ class ExistsError(AdminError):
     status = 409
 
 
+class StateConflictError(AdminError):
+    """The stored state is another than the request assumes. Permanent: read it again."""
+
+    status = 409
+
+
 class NotEmptyError(AdminError):
     """Something that others need is not deleted. Passing: delete the others first."""
 

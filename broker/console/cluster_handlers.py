@@ -73,7 +73,7 @@ class ClusterPages:
         self._parts = parts
         self._root = cluster.ledgers_root
         self._surveys = Surveys(parts.ledgers, parts.nursery, cluster.wall_ms)
-        fetch = partial(fetched, parts.network)
+        fetch = partial(fetched, parts.network, parts.bookie_tls)
         self._disks = Disks(cluster.metadata, self._disk_space, fetch, parts.cluster, self._root, parts.own_bookies)
         self._repairs = Repairs(cluster.metadata, parts.ledgers, self._root)
         self._streams = Streams()

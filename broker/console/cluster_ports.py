@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -13,6 +13,9 @@ from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.world.doors import Network
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 
 class LedgerAccess(Protocol):
@@ -41,5 +44,7 @@ class ClusterParts:
     """Return the bookies as the ledger client knows them."""
     placement_in: Callable[[Cluster], EnsemblePlacementPolicy]
     """Return the placement policy of the ledger client for another cluster; it logs nothing."""
+    bookie_tls: ClientTls | None = None
+    """TLS of this broker's connections to bookies, also for their web ports; None: it has none."""
     own_bookies: Mapping[str, Callable[[], Awaitable[BookieFacts]]] = field(default_factory=dict)
     """Facts about bookies in this process, by id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.admin.requests import ClusterService
 from broker.console.cluster_bundles import registered_reports
@@ -16,6 +16,9 @@ from broker.ownership.http_client import request
 from quire.metadata.bookies import service_info, web_url
 from quire.metadata.errors import MalformedMetadataError
 from quire.world.doors import Network
+
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
 
 
 class Sources:
@@ -56,9 +59,11 @@ class Sources:
         return json.loads(await self._fetch(f"{base}{path}"))
 
 
-async def fetched(network: Network, url: str) -> bytes:
-    """Return the body of a URL. Raises OSError, also for an answer that is no 200."""
-    found = await request(network, "GET", url)
+async def fetched(network: Network, tls: ClientTls | None, url: str) -> bytes:
+    """Return the body of a URL of a bookie. Raises OSError, also for an answer that is no 200."""
+    if tls is None and url.startswith("https:"):
+        raise OSError(f"{url} needs bookkeeperTLSClientAuthentication=true at this broker, with a certificate")
+    found = await request(network, "GET", url, tls=tls)
     if found.status != 200:
         raise OSError(f"{url} answered {found.status}")
     return found.body

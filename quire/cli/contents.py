@@ -22,6 +22,7 @@ CONTENTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "consume": "Receive messages and acknowledge them.",
             "read": "Read a topic from a position on.",
             "peek": "Show the next messages of a subscription.",
+            "sql": "Query topics and archives with SQL.",
         },
         "Administration": {
             "initialize-cluster-metadata": "Create the metadata of a new cluster.",

@@ -20,7 +20,8 @@ from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
 from quire.cli.salvage.app import salvage
-from quire.cli.standard_streams import open_missing
+from quire.cli.sql.commands import add_to as add_sql
+from quire.cli.standard_streams import naming_full_disks, open_missing
 from quire.cli.tokens import app as tokens_app
 from quire.cli.upgrade.app import upgrade
 
@@ -73,6 +74,7 @@ app = typer.Typer(
 app.add_typer(config_app, name="config")
 app.add_typer(tokens_app, name="tokens")
 add_messages(app)
+add_sql(app)
 add_perf(app)
 
 
@@ -370,7 +372,7 @@ def daemon(context: typer.Context) -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
-    from quire import installed_version
+    from quire.distribution import installed_version
 
     print(f"quire {installed_version()}")
 
@@ -438,7 +440,8 @@ def main() -> None:
     gc.set_threshold(YOUNG_OBJECTS_MAX)
     atexit.register(_collect_nothing)
     open_missing()
-    app()
+    with naming_full_disks():
+        app()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import trio
 
 from broker.tracing.config import TracingOptions
 from broker.tracing.tracing import Attributes, BrokerTracing
-from quire import installed_version
+from quire.distribution import installed_version
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
 from quire.wire.pulsar.trace_context import TraceParent

@@ -1,7 +1,7 @@
-"""REST requests: ledgers of a topic, positions by time, subscriptions, deduplication. Blocking.
+"""REST requests: ledgers of a topic, positions by time, subscriptions, deduplication, offloading. Blocking.
 
-Used by the process that plans, and by the tasks of an exactly-once sink. Requests are tried again while the cause is
-passing, up to a deadline.
+Used by the process that plans, by the tasks of an exactly-once sink, and by the pipelines. Requests are
+tried again while the cause is passing, up to a deadline.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ ATTEMPT_TIMEOUT_S = 10.0
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 2.0
 PARALLEL_MAX = 8
+_OFFLOAD = "quireOffload"
 _PASSING_STATUS = frozenset((429, 500, 502, 503, 504))
 """Statuses to retry: Pulsar's brokers answer 500 and 503 while a topic moves, and 307 to the owner."""
 
@@ -132,6 +133,32 @@ class Admin:
         """Return the settings of a broker. Raises AdminRefusedError: this role may not read them."""
         found: dict[str, str] = self._ask_url("GET", "brokers/configuration/runtime", "a broker").json()
         return found
+
+    def entries(self, topic: str, ledger_id: int, entry_id: int) -> bytes:
+        """Return entries as stored, from one on: a run of (ledger id: 8, entry id: 8, size: 4, entry); none at the
+        end."""
+        found: bytes = self._ask("GET", topic, f"quireEntries?ledger={ledger_id}&entry={entry_id}").content
+        return found
+
+    def offloading(self, topic: str) -> list[dict[str, Any]]:
+        """Return the closed ledgers of a topic, and how far each is offloaded."""
+        found: list[dict[str, Any]] = self._ask("GET", topic, _OFFLOAD).json()["ledgers"]
+        return found
+
+    def prepare_offload(self, topic: str, ledger_id: int, uid: str, *, instead: str, driver: str) -> bool:
+        """Store the uid of a new object; return False if the ledger has another state than the caller found."""
+        body = {"ledger": ledger_id, "uid": uid, "instead": instead, "driver": driver}
+        return self._ask("PUT", topic, _OFFLOAD, json=body, fine=(409,)).status_code != 409
+
+    def complete_offload(self, topic: str, ledger_id: int, uid: str) -> bool:
+        """Store that an object is complete; return False if the ledger has another uid, or is gone."""
+        body = {"ledger": ledger_id, "uid": uid}
+        return self._ask("POST", topic, _OFFLOAD, json=body, fine=(409,)).status_code != 409
+
+    def release_offload(self, topic: str, ledger_id: int, uid: str) -> bool:
+        """Store that a ledger is not offloaded; return False if it has another uid, or its object is the only copy."""
+        resource = f"{_OFFLOAD}?ledger={ledger_id}&uid={uid}"
+        return self._ask("DELETE", topic, resource, fine=(409,)).status_code != 409
 
     def _stats_or_none(self, topic: str, *, metadata: bool) -> dict[str, Any] | None:
         try:

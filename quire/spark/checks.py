@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from quire import install_command
+from quire.distribution import install_command
 from quire.spark.errors import MissingDependencyError
 
 PYSPARK_MIN = (4, 2)
@@ -44,15 +44,15 @@ def require_packages() -> None:
     require_package("fastavro", FASTAVRO_MIN)
 
 
-def require_package(name: str, minimum: tuple[int, ...]) -> None:
+def require_package(name: str, minimum: tuple[int, ...], remedy: str = REMEDY) -> None:
     """Check that the package `name` can be imported and is at least version `minimum`. Raises
     MissingDependencyError."""
     wanted = ".".join(map(str, minimum))
     if not _is_there(name):
-        raise MissingDependencyError(f"quire needs {name} >= {wanted}, which is not installed here; {REMEDY}")
+        raise MissingDependencyError(f"quire needs {name} >= {wanted}, which is not installed here; {remedy}")
     found = _version(name)
     if found and parse_version(found) < minimum:
-        raise MissingDependencyError(f"quire needs {name} >= {wanted}, but {found} is installed; {REMEDY}")
+        raise MissingDependencyError(f"quire needs {name} >= {wanted}, but {found} is installed; {remedy}")
 
 
 def parse_version(text: str) -> tuple[int, ...]:

@@ -37,7 +37,8 @@ from quire.spark.reading.columns import Columns, ddl, names_of_schema
 from quire.spark.reading.scan import read_range
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.trace import Trace
-from quire.spark.values.decoded import DecodedBatches, Decoding, decoded_ddl, decoded_names, letters_to_topic
+from quire.spark.values.decoded import DecodedBatches, Decoding, decoded_ddl, decoded_names
+from quire.spark.values.letters import letters_to_topic
 from quire.spark.values.registry import Registry
 
 

@@ -119,11 +119,15 @@ class Disk(Protocol):
     A created or renamed name is durable after `sync_dir` of its folder.
     """
 
-    def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
+    def open(
+        self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False, scattered: bool = False
+    ) -> File:
         """Open for random access. `create` creates a missing file; otherwise FileNotFoundError.
 
         `direct`: the caller writes multiples of 512 bytes, at multiples of 512, and reads nothing through this file.
-        Writes bypass the page cache where possible."""
+        Writes bypass the page cache where possible.
+
+        `scattered`: nothing is read ahead of what is asked for."""
 
     def read(self, path: str) -> bytes:
         """Read the whole of a small file; FileNotFoundError."""

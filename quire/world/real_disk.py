@@ -101,6 +101,11 @@ class _File:
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
+    def read_scattered(self) -> None:
+        """Advise the kernel not to read ahead. Only a hint; never fails."""
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
@@ -228,12 +233,17 @@ class _DiskLock:
 
 
 class RealDisk:
-    def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
+    def open(
+        self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False, scattered: bool = False
+    ) -> File:
         flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
         if direct and _DIRECT:
             with suppress(OSError):  # a file system without this feature; any other error shows again below
                 return _DirectFile(os.open(path, flags | _DIRECT, 0o644))
-        return _File(os.open(path, flags, 0o644))
+        opened = _File(os.open(path, flags, 0o644))
+        if scattered:
+            opened.read_scattered()
+        return opened
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -30,7 +30,9 @@ class SimDisk:
         if self._image.folders.any:
             self._image.folders.reach(path, self._power.check)
 
-    def open(self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False) -> File:
+    def open(
+        self, path: str, *, create: bool = False, writable: bool = True, direct: bool = False, scattered: bool = False
+    ) -> File:
         self._power.check()
         self._reach(path)
         inode = self._image.find(path)

@@ -6,15 +6,13 @@ the server. `QUIRE_SCREENSHOTS=folder` writes the pictures that docs/console/ ha
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
-from tests.browser.looking import Look
+from tests.browser.looking import Look, looking_at
 from tests.support.server import StandaloneProcess, standalone
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -27,12 +25,22 @@ def executable() -> str:
     return found
 
 
+def launched(playwright: Playwright, *arguments: str) -> Browser:
+    """Start the browser, with more arguments."""
+    path = executable()
+    return playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", *arguments])
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    with launched(playwright) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +52,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
 @pytest.fixture
 def look(browser: Browser, server: StandaloneProcess) -> Iterator[Look]:
     """A page of the console, 1440 pixels wide and light."""
-    context: BrowserContext = browser.new_context(
-        viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce", locale="en-GB"
-    )
-    folder = os.environ.get("QUIRE_SCREENSHOTS")
-    look = Look(context.new_page(), server.web, None if folder is None else Path(folder))
-    try:
-        yield look
-        look.check()
-    finally:
-        context.close()
+    with looking_at(browser, server.web) as made:
+        yield made

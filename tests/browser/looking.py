@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import ConsoleMessage, Error, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect
 
 WAIT_MS = 8_000
 """Deadline of what a page is to show."""
@@ -98,3 +101,18 @@ class Look:
         wanted, own = urlsplit(request.url), urlsplit(self.base)
         if (wanted.scheme, wanted.netloc) != (own.scheme, own.netloc):
             self.wrong.append(f"a request leaves the origin: {request.url}")
+
+
+@contextmanager
+def looking_at(browser: Browser, base: str) -> Iterator[Look]:
+    """Open a page, 1440 pixels wide and light; at its end, fail on what went wrong on it."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce", locale="en-GB"
+    )
+    folder = os.environ.get("QUIRE_SCREENSHOTS")
+    look = Look(context.new_page(), base, None if folder is None else Path(folder))
+    try:
+        yield look
+        look.check()
+    finally:
+        context.close()

@@ -3,17 +3,15 @@ a bookie as they are then, until auto recovery has made all copies again."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pulsar
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.looking import Look
+from tests.browser.looking import Look, looking_at
 from tests.support import web
 from tests.support.waiting import wait_until
 from tools.local_cluster.cluster import LocalCluster
@@ -71,16 +69,8 @@ def client(cluster: LocalCluster) -> Iterator[pulsar.Client]:
 
 @pytest.fixture
 def look(browser: Browser, cluster: LocalCluster, client: pulsar.Client) -> Iterator[Look]:
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, color_scheme="light", reduced_motion="reduce", locale="en-GB"
-    )
-    folder = os.environ.get("QUIRE_SCREENSHOTS")
-    made = Look(context.new_page(), cluster.web_urls[0], None if folder is None else Path(folder))
-    try:
+    with looking_at(browser, cluster.web_urls[0]) as made:
         yield made
-        made.check()
-    finally:
-        context.close()
 
 
 def checked(look: Look, name: str) -> None:

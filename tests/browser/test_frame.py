@@ -43,3 +43,11 @@ def test_the_theme_is_kept_and_the_keyboard_reaches_everything(look: Look):
     page.keyboard.press("n")
     expect(page.locator("#nav a[aria-current]")).to_have_text("Namespaces")
     look.narrow()
+
+
+def test_a_page_that_is_asked_for_comes_although_the_one_before_it_changes_its_query(look: Look) -> None:
+    look.go("topics")
+    look.page.evaluate(
+        "location.hash = '#/brokers'; document.querySelector('.topic-row.head .sort').click()"  # before the event
+    )
+    expect(look.page.locator("main h1")).to_have_text("Brokers")

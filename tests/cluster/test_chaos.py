@@ -17,9 +17,7 @@ LOG_MAX = 64 << 20
 pytestmark = pytest.mark.cluster
 
 
-def test_a_few_faults_lose_nothing_that_was_acknowledged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_few_faults_lose_nothing_that_was_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Any rate will do: how many a slow machine gets through is no matter of what is lost.
     load = ["--rate", "150", "--rate-min", "1", "--topics", "10"]
     words = ["--minutes", "0.15", "--faults", "4", *load, "--zookeepers", "1"]

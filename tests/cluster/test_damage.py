@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.support import web
 from tests.support.damage.page import promises, row_of
 from tests.support.damage.places import Case, Damage
 from tests.support.damage.runner import all_cases, prepare, run_cases
 from tests.support.damage.verdicts import Outcome, table
 from tests.support.raw import RawClient
-from tests.support.server import standalone
+from tests.support.server import StandaloneProcess, standalone
 
 pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/damage"
@@ -46,7 +48,7 @@ def test_a_flipped_bit_in_an_entry_log_is_never_delivered(tmp_path: Path, field:
         )
         assert found.returncode == 1
         assert f"DAMAGED {log} is damaged: " in found.stdout
-        server.announced.append("read failed")
+        server.announced += ["read failed", "an entry is damaged, and there is no other bookie with a copy"]
         server.start()
         with RawClient(server.port) as client:
             client.subscribe(TOPIC)
@@ -55,6 +57,25 @@ def test_a_flipped_bit_in_an_entry_log_is_never_delivered(tmp_path: Path, field:
             assert client.silent(1.0)
         assert seen == [b"message %d" % number for number in range(7)]
         assert "read failed" in server.log()
+        assert found_by_a_scrub(server)
+
+
+def found_by_a_scrub(server: StandaloneProcess) -> bool:
+    """Ask a standalone server for a scrub, and return whether it reports the damage everywhere."""
+    url = f"{server.web}/api/v1/bookie/scrub"
+    assert web.request("PUT", url, json={"begin": True, "entriesPerSecond": 1000}, timeout=30).is_success
+    deadline = time.monotonic() + 60
+    while not (seen := web.get(url, timeout=30).json())["rounds"]:
+        assert time.monotonic() < deadline, "the scrub does not end"
+        time.sleep(0.05)
+    (directory,) = seen["directories"]
+    (ledger,) = directory["firstDamagedLedgers"]
+    assert ledger["notHealed"] == "there is no other bookie with a copy"
+    assert server.metric("quire_bookie_scrub_damaged_ledgers") == 1
+    doctor = [sys.executable, "-m", "quire.cli.main", "doctor", "--url", server.web]
+    found = subprocess.run(doctor, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    return "has 1 ledgers with damaged entries" in found.stdout
 
 
 @pytest.fixture(scope="module")

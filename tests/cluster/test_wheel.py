@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from quire import DISTRIBUTION, installed_version
+from quire.distribution import DISTRIBUTION, installed_version
 from tests.support.server import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.full]

@@ -14,6 +14,8 @@ import typer
 
 from autorecovery.service import RecoveryStats
 from bookie.metrics import register as register_bookie
+from bookie.scrubber.metrics import register_scrubber
+from bookie.scrubber.scrubber import Scrubber
 from broker.metrics import register as register_broker
 from broker.ownership.metrics import register_bundles
 from broker.security.metrics import register_authentication
@@ -115,6 +117,7 @@ async def families(world: World) -> list[Family]:
     async with opened(world, MemoryTree(), CONFIG) as bookie:
         for name in ("bookie", "standalone"):
             register_bookie(by_server[name], bookie, ConnectionCounts())
+            register_scrubber(by_server[name], Scrubber(bookie, cast(Any, object()), None))
         register_embedded(by_server["standalone"], bookie)
     register_recovery(by_server["autorecovery"], RecoveryStats())
     for metrics in by_server.values():
@@ -138,14 +141,17 @@ def unit_of(declared: Declared) -> str:
 
     >>> unit_of(Declared("gauge", "x_seconds", ""))
     's'
+
+    >>> unit_of(Declared("gauge", "x_ms", "")), unit_of(Declared("gauge", "x_msg", ""))
+    ('ms', '')
     """
-    name, doc = declared.name.lower(), declared.doc.lower()
+    name, doc = f"{declared.name.lower()}_", declared.doc.lower()
     if "per second" in doc:
         return "bytes/s" if "bytes" in doc.split("per second")[0] else "1/s"
     for unit, signs in (
         ("µs", ("microsecond",)),
         ("ns", ("nanosecond",)),
-        ("ms", ("millisecond", "in ms", "_ms", "_time ")),
+        ("ms", ("millisecond", "in ms", "_ms_", "_time ")),
         ("s", ("_seconds", "seconds")),
         ("bytes", ("_bytes", "bytes", "memory")),
     ):

@@ -18,8 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES: list[str] = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 EXTRAS_OF = {
+    "quire/offload": "spark",
     "quire/spark": "spark",
     "pyspark_quire": "spark",
+    "quire/__init__.py": "sql",
+    "quire/tables": "sql",
+    "quire/cli/sql": "sql",
     "quire/client/tracing": "otel",
     "quire/servers/tracing.py": "otel",
 }

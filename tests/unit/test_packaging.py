@@ -12,7 +12,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from broker.config import SERVER_VERSION
-from quire import DISTRIBUTION, install_command, installed_version
+from quire.distribution import DISTRIBUTION, install_command, installed_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -3,7 +3,7 @@
 <folder>/security/
     ca.pem, ca.key                  the authority of all certificates
     <name>.pem, <name>.key          certificate and key of a process; `operator`: of the shell and the scripts
-    <name>.store.pem                both, of a ZooKeeper
+    <name>.store.pem                both in one file, for ZooKeeper and the web ports of bookies and auto recovery
     token.public, token.private     keys of tokens; brokers have the public one
     admin.token, broker.token       tokens of super users
     client.token                    token of a client, which may produce to and consume from public/default
@@ -122,7 +122,7 @@ class Security:
         made = authority.issue(MEMBER, _now(), expired=expired)
         _write(self.key(name), made.key, secret=True)
         _write(self.certificate(name), made.certificate)
-        if name.startswith(Kind.ZOOKEEPER.value):
+        if name.startswith((Kind.ZOOKEEPER.value, Kind.BOOKIE.value, Kind.RECOVERY.value)):
             _write(self.store(name), made.store, secret=True)
 
     def token_of(self, role: str, **claims: object) -> str:
@@ -138,7 +138,13 @@ class Security:
             return self._zookeeper(node)
         if node.kind is Kind.BROKER:
             return self._broker(node)
-        return self._bookie(node.name, serves=node.kind is Kind.BOOKIE)
+        # (Without httpServerEnabled they have no web port.)
+        web = {
+            "httpServerTlsEnable": "true",
+            "httpServerKeyStorePath": self.store(node.name),
+            "httpServerTrustStorePath": self.trust,
+        }
+        return self._bookie(node.name, serves=node.kind is Kind.BOOKIE) | web
 
     def shell_settings(self) -> Settings:
         """Return those of the shell and of operators' scripts."""

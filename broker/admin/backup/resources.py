@@ -1,4 +1,4 @@
-"""Routes of the calls of backups and of `quire top`."""
+"""Routes of the calls of backups, of offloading and of `quire top`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from starlette.routing import BaseRoute
 
-from broker.admin.backup import entries, nodes, restorations, subscriptions, topics
+from broker.admin.backup import entries, nodes, offloading, restorations, subscriptions, topics
 from broker.admin.errors import STATUSES
 from broker.admin.resource import Resource
 from broker.admin.top import handler as top
@@ -18,6 +18,13 @@ def resources(at: Callable[..., Resource], topic: str) -> Iterator[BaseRoute]:
     begin = {"PUT": {PartitionCountError: STATUSES[PartitionCountError], NotAllowedError: 412}}
     yield at(f"{topic}/quireBackup", statuses=begin, GET=topics.get, PUT=topics.begin, POST=topics.end)
     yield at(f"{topic}/quireEntries", GET=entries.read, POST=entries.append)
+    yield at(
+        f"{topic}/quireOffload",
+        GET=offloading.get,
+        PUT=offloading.prepare,
+        POST=offloading.complete,
+        DELETE=offloading.release,
+    )
     yield at(
         f"{topic}/subscription/{{subscription}}/quireState",
         GET=subscriptions.get,

@@ -27,7 +27,7 @@ from broker.errors import BrokerError, translated
 from broker.ownership.brokers import BROKERS, LEADER
 from broker.ownership.values import decode_report
 from broker.topics.policy_values import decode
-from quire import installed_version
+from quire.distribution import installed_version
 from quire.metadata.bookies import available, readonly
 from quire.metadata.errors import NoNodeError
 from quire.metadata.paths import is_valid

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from broker.admin.openapi.document import Json, document, operations
 from broker.admin.requests import AdminCall
-from quire import installed_version
+from quire.distribution import installed_version
 
 PATH = "/openapi.json"
 _encode = partial(json.dumps, separators=(",", ":"))

@@ -16,7 +16,7 @@ from broker.admin.requests import AdminCall
 from broker.errors import BrokerError
 from broker.security.authorization.authorizer import Authorizer
 from broker.security.authorization.permissions import OF_TOPIC, Need, Permission, on_topic
-from broker.security.authorization.routes import BY_BODY, Route, row_of
+from broker.security.authorization.routes import BY_BODY, CallKind, Route, row_of
 from broker.security.principal import Principal
 from quire.wire.pulsar.names import NamespaceName
 
@@ -68,6 +68,24 @@ def _need(call: AdminCall, row: Route) -> Need:
         namespace = call.namespace()
         return Need(row.permission, namespace.tenant, str(namespace))
     return Need(row.permission, call.tenant() if "tenant" in parts else "")
+
+
+def super_user_check(authorizer: Authorizer | None) -> Callable[[Request], Awaitable[Response | None]]:
+    """Return a check of a resource outside the admin REST and its tables: as `checked_route`, for super users alone."""
+
+    async def check(request: Request) -> Response | None:
+        if authorizer is None:
+            return None
+        try:
+            row = Route(Permission.SUPER_USER, CallKind.SUPER_USER)
+            await _require(authorizer, request, row, Need(Permission.SUPER_USER))
+        except NotAuthorizedError as error:
+            return JSONResponse({"reason": str(error)}, status_code=error.status)
+        except BrokerError as error:
+            return JSONResponse({"reason": str(error)}, status_code=503)
+        return None
+
+    return check
 
 
 async def _require(authorizer: Authorizer, request: Request, row: Route, need: Need) -> None:

@@ -18,7 +18,7 @@ async function show() {
   leave.abort();
   leave = new AbortController();
   const mine = (number += 1);
-  const [address, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [address, search = ""] = asked();
   if (!address) { location.replace("#/topics"); return; }
   const found = find(address);
   mark(found?.page);
@@ -35,8 +35,9 @@ async function show() {
     signal: leave.signal,
     go,
     title,
-    // Change the query without leaving the page.
+    // Change the query without leaving the page. Another page may be asked for already, and come with the next event.
     keep(query) {
+      if (mine !== number || asked()[0] !== address) return;
       const text = String(query);
       history.replaceState(null, "", `#/${address}${text ? `?${text}` : ""}`);
     },
@@ -53,6 +54,11 @@ async function show() {
     root.append(problem(error));
   }
   if (mine === number) announce(`${document.title.split(" · ")[0]} shown`);
+}
+
+/** The address of the page that is asked for, and its query. */
+function asked() {
+  return location.hash.replace(/^#\/?/, "").split("?");
 }
 
 function title(text) {

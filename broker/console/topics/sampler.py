@@ -3,6 +3,10 @@
 Rates are those since the last look. A look costs some 10 us for each topic, so the time between two of them is at least
 `REST` times the time that one takes: with 100,000 topics a page takes at most a twentieth of a core. Without a look for
 `KEPT_S` nothing is kept.
+
+The answers of other brokers may be long in coming. That time is not work, so it does not delay the next look; while a
+table is waited for, pages get the one before it; and a broker that did not answer is not asked again for `SILENT_S`.
+Brokers ask each other, so the rows of this one are never behind a table that waits.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ ASKERS: Final = 16
 """Brokers that are asked at a time."""
 ASK_S: Final = 5.0
 """Deadline of one of them: one that hangs must not keep the table from the pages, which wait 30 s."""
+SILENT_S: Final = 10.0
+"""Time for which a broker that did not answer is not asked again."""
 PART: Final = 2000
 """Rows of another broker in one answer."""
 NAMESPACES_MAX: Final = 5000
@@ -79,10 +85,15 @@ class Sampler:
         self._names: list[str] = []
         self._names_until = -1.0
         self._table: TopicTable | None = None
-        self._table_until = -1.0
+        self._table_at = self._table_until = -1.0
         self._curves = Curves()
         self._number = 0
+        self._counting = trio.Lock()
+        """Held while the rows of this broker are made."""
         self._looking = trio.Lock()
+        """Held while the table is made, which waits for others."""
+        self._silent: dict[str, float] = {}
+        """Times until which brokers are not asked, by URL."""
         self._used_at = -1.0
 
     @property
@@ -92,7 +103,7 @@ class Sampler:
 
     async def rows(self, call: AdminCall) -> Mapping[str, Row]:
         """Return the rows of this broker's topics by name: rates, then gauges."""
-        async with self._looking:
+        async with self._counting:
             return await self._own_rows(call)
 
     async def _own_rows(self, call: AdminCall) -> Mapping[str, Row]:
@@ -125,6 +136,8 @@ class Sampler:
 
     async def table(self, call: AdminCall) -> TopicTable:
         """Return the table of all topics of the cluster, of the last seconds. Raises BrokerError."""
+        if self._table is not None and self._looking.locked() and trio.current_time() - self._table_at < KEPT_S:
+            return self._table
         async with self._looking:
             start = trio.current_time()
             if self._table is not None and start < self._table_until:
@@ -132,13 +145,14 @@ class Sampler:
             if start - self._used_at > KEPT_S:
                 self._curves = Curves()
             elsewhere, silent = await self._elsewhere(call)
-            measured = [await self._own_rows(call), *elsewhere]
+            waited = trio.current_time() - start
+            measured = [await self.rows(call), *elsewhere]
             self._number += 1
             table = TopicTable(self._number, call.cluster.wall_ms())
             await run_through(table.fill(await self._all_names(call), measured, silent))
             await run_through(self._curves.add(table))
             self._table, self._used_at = table, trio.current_time()
-            self._table_until = _until(start)
+            self._table_at, self._table_until = start, _until(start + waited)
             return table
 
     async def _all_names(self, call: AdminCall) -> list[str]:
@@ -169,6 +183,10 @@ class Sampler:
             url, bundles = other
             rows: dict[str, Row] = {}
             place: int | None = 0
+            if trio.current_time() < self._silent.get(url, 0.0):
+                silent.extend(bundles)
+                return
+            self._silent.pop(url, None)
             try:
                 with trio.fail_after(ASK_S):
                     while place is not None:
@@ -179,6 +197,7 @@ class Sampler:
                 reason = str(error) or f"no answer within {ASK_S:g} s"
                 log.warning("topics of a broker unknown", broker=url, reason=reason)
                 silent.extend(bundles)
+                self._silent[url] = trio.current_time() + SILENT_S
             found.append(rows)
 
         await for_each(await _others(call, others.url_of), ask, at_once=ASKERS, name="topics of others")

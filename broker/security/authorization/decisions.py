@@ -121,7 +121,8 @@ class RoleRules:
             return Decision(True, f"role {role!a} is an admin of tenant {need.tenant}")
         found = [each for each in _ACTIONS.get(permission, ()) if self._is_granted(role, each, need, facts.grants)]
         if not found:
-            return Decision(False, f"role {role!a} is not permitted: it needs {permission.value} ({need.place or '-'})")
+            place = f" ({need.place})" if need.place else ""
+            return Decision(False, f"role {role!a} is not permitted: it needs {permission.value}{place}")
         # Behind the grants, so that a role without one does not learn of the list.
         if permission is Permission.CONSUME and need.subscription:
             refused = self._restricted(role, need.subscription, facts.grants)

@@ -209,7 +209,7 @@ def _topic(text: str) -> Any:
 
 
 def _header() -> dict[str, Any]:
-    from quire import installed_version
+    from quire.distribution import installed_version
 
     return {"made_ms": time.time_ns() // 1_000_000, "quire": installed_version()}
 

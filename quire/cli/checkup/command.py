@@ -21,12 +21,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from quire import installed_version
 from quire.cli.checkup import machine, verdicts
 from quire.cli.checkup.folders import Folders
 from quire.cli.checkup.folders import examine as examine_folders
 from quire.cli.checkup.verdicts import CheckResult, Grade
 from quire.cli.doctor import DAMAGED, HEALTHY, USAGE, run_doctor
+from quire.distribution import installed_version
 from quire.servers.standalone.data_directory import FORMAT_NAME, LOCK_NAME
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import httpx2
 from cryptography import x509
 
-from quire import installed_version
 from quire.cli.checkup import verdicts
 from quire.cli.checkup.certificates import of_certificate
 from quire.cli.checkup.verdicts import CheckResult
+from quire.distribution import installed_version
 
 ANSWER_S: Final = 10.0
 HEALTH_S: Final = 30.0
@@ -113,6 +113,9 @@ def _metrics(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
         yield verdicts.bad("metadata", f"{url} does not reach ZooKeeper", "docs/runbooks/zookeeper-gone.md")
     elif "quire_metadata_connected" in values:
         yield verdicts.ok("metadata", f"{url} is connected to ZooKeeper")
+    ledgers, logs = values.get("quire_bookie_scrub_damaged_ledgers"), values.get("quire_bookie_scrub_damaged_logs")
+    if ledgers is not None and logs is not None:
+        yield verdicts.scrubbed(url, ledgers, logs)
     open_now, limit = values.get("process_open_fds"), values.get("process_max_fds")
     if open_now is not None and limit:
         yield verdicts.open_descriptors("", open_now, limit)

@@ -131,6 +131,15 @@ def descriptors(hard: int) -> CheckResult:
     return warning("descriptors", what, remedy) if 0 <= hard < DESCRIPTORS_WARNING else ok("descriptors", what)
 
 
+def scrubbed(url: str, ledgers: float, logs: float) -> CheckResult:
+    """Return the verdict about the damage that scrubs have found and that is not healed."""
+    if not ledgers and not logs:
+        return ok("scrub", f"{url} has found no damage that is left")
+    what = f"{url} has {ledgers:g} ledgers with damaged entries, {logs:g} entry logs with a damaged header or map"
+    remedy = f'GET {url}/api/v1/bookie/scrub names them; docs/operating.md, "Bits that change on the disk"'
+    return bad("scrub", what, remedy) if ledgers else warning("scrub", what, remedy)
+
+
 def open_descriptors(of: str, open_now: float, limit: float) -> CheckResult:
     """Judge the open descriptors of a running server."""
     what = f"{open_now:.0f} of {limit:.0f} file descriptors{of} are open"

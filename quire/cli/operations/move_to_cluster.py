@@ -108,8 +108,7 @@ async def _move(operation: OperationContext, disk: Disk, tree: Tree, journal: st
             told(done)
     await _advance(store, prefix + COUNTER, 0 if (found := tree.nodes.get(COUNTER)) is None else found.counter)
     data = encode_cookie(new)
-    for path in folders:
-        disk.write_atomic(path, data)
+    _replace(disk, folders, data)
     await _create(store, [(shell.cookie_path(new.bookie_id), data)], check=resumed)
     await store.multi([Delete(path=marker)])
     output.tell(
@@ -120,6 +119,24 @@ async def _move(operation: OperationContext, disk: Disk, tree: Tree, journal: st
         bookie=new.bookie_id,
     )
     return 0
+
+
+def _replace(disk: Disk, files: Sequence[str], data: bytes) -> None:
+    """Give files this content: all of them or, if a disk has no room, none. Raises ShellError."""
+    fresh = [f"{path}.moved" for path in files]
+    try:
+        for path in fresh:
+            disk.write_atomic(path, data)
+    except OSError as error:
+        for made in filter(disk.exists, fresh):
+            disk.unlink(made)
+        raise ShellError(
+            f"{path}: {error.strerror or error}; the data directory is as it was. Make room, and run move-to-cluster "
+            "again"
+        ) from error
+    for made, target in zip(fresh, files, strict=True):
+        disk.rename(made, target)
+        disk.sync_dir(paths.parent(target))
 
 
 def _new_cookie(operation: OperationContext, old: Cookie, journal: str, ledgers: str) -> Cookie:

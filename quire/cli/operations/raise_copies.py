@@ -2,12 +2,15 @@
 
 The entries are copied first; then one write of the metadata names the new members with the new quorums. A reader that
 knows the old metadata continues to read from the old members. A cut run is repeated: what was copied is written again.
+A node `underreplication/quireraised/L<id>` is there from before that write until the copies have been read: a run that
+ends in between has changed the metadata, and the next run reads the copies of those ledgers, too.
 Open ledgers keep their quorums, because their writer has them: it is told how many there are. A ledger whose entries
 are striped (its ensemble is larger than its write quorum) is left as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from autorecovery.copying.replicator import Replicator
@@ -19,10 +22,14 @@ from quire.cli.shell.errors import ShellError
 from quire.cli.shell.ledger.ledgers import each_ledger
 from quire.ledger.client import LedgerClient
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
+from quire.metadata import paths
+from quire.metadata.errors import NodeExistsError, NoNodeError
 from quire.metadata.ledgers import LedgerMetadata, LedgerState
 from quire.world.tasks import for_each
 
 LEDGERS_AT_ONCE: Final = 8
+UNREAD: Final = "underreplication/quireraised"
+"""Folder with a node for each ledger whose new copies were not read yet."""
 
 
 async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int) -> int:
@@ -58,6 +65,8 @@ async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int
             f"{len(wanted)} ledgers would get {copies} copies", ledgers=len(wanted), open=left_open, dryRun=True
         )
         return 0
+    marks = _Marks(operation)
+    before = await marks.ledger_ids()
     failed: list[int] = []
     raised: list[int] = []
     async with shell.client(operation.store) as client:
@@ -67,7 +76,7 @@ async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int
 
         async def one(ledger_id: int) -> None:
             try:
-                await _raise_one(client, replicator, ledger_id, wanted[ledger_id], copies, ack_quorum)
+                await _raise_one(client, replicator, ledger_id, wanted[ledger_id], copies, ack_quorum, marks)
             except NoSuchLedgerError:
                 return  # deleted in the meantime
             except LedgerError as error:
@@ -87,8 +96,12 @@ async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int
     if striped:
         output.note(f"{striped} striped ledgers were left as they are")
     code = 0
-    if raised:
-        code = tell(operation, await verify_replicas(operation, ledger_ids=raised))
+    if before:
+        output.note(f"{len(before)} ledgers of a run that was cut are verified, too")
+    if unread := sorted({*raised, *before}):
+        code = tell(operation, await verify_replicas(operation, ledger_ids=unread))
+        if not code:
+            await marks.remove(unread)
     output.tell(
         f"{len(raised)} ledgers have {copies} copies now",
         raised=len(raised),
@@ -106,6 +119,7 @@ async def _raise_one(
     metadata: LedgerMetadata,
     copies: int,
     ack_quorum: int,
+    marks: _Marks,
 ) -> None:
     """Copy one ledger. Raises LedgerError, MetadataError."""
     ensembles: dict[int, tuple[str, ...]] = {}
@@ -133,7 +147,39 @@ async def _raise_one(
             lacking=dict.fromkeys(new, entry_ids),
         )
         await replicator.fill(metadata, bad)
+    await marks.add(ledger_id)
     await client.add_members(ledger_id, metadata, ensembles, ack_quorum=ack_quorum)
+
+
+class _Marks:
+    """Nodes of ledgers whose new copies were not read yet. Raises MetadataError."""
+
+    def __init__(self, operation: OperationContext) -> None:
+        self._store = operation.store
+        self._folder = paths.join(operation.shell.root, UNREAD)
+
+    async def ledger_ids(self) -> list[int]:
+        try:
+            names = await self._store.children(self._folder)
+        except NoNodeError:
+            return []
+        return [int(name[1:]) for name in names if name[:1] == "L" and name[1:].isdecimal()]
+
+    async def add(self, ledger_id: int) -> None:
+        try:
+            await self._store.create(self._path(ledger_id), make_parents=True)
+        except NodeExistsError:
+            pass  # of a run that was cut
+
+    async def remove(self, ledger_ids: Iterable[int]) -> None:
+        for ledger_id in ledger_ids:
+            try:
+                await self._store.delete(self._path(ledger_id))
+            except NoNodeError:
+                continue  # (of another run beside this one)
+
+    def _path(self, ledger_id: int) -> str:
+        return f"{self._folder}/L{ledger_id}"
 
 
 def newcomer(client: LedgerClient, metadata: LedgerMetadata, members: tuple[str, ...]) -> str:

@@ -152,7 +152,8 @@ async def serve(
                 world, bookie, metadata, config, counts, certified, jobs, register_beside, nursery=nursery, stop=stop
             )
         if http is not None:
-            endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol="http"),)
+            protocol = "https" if config.http.tls_enabled else "http"
+            endpoints = (Endpoint(id="httpserver", host=http[0], port=http[1], protocol=protocol),)
         serving = partial(
             serve_bookie,
             world,

@@ -79,6 +79,7 @@ async def run_broker_on(
     turn: Turn | None = None,
     http: bool = True,
     ledgers_root: str = "/ledgers",
+    bookie_tls: ClientTls | None = None,
 ) -> None:
     """Run one broker of the cluster with this `metadata`, until `stop` is set.
 
@@ -88,6 +89,7 @@ async def run_broker_on(
         ready: called once it is registered and serves.
         turn: the turn of the ledger client's links.
         http: whether the web port is served. Its id contains `webServicePort` in any case.
+        bookie_tls: TLS of the ledger client, with which the console reads the web ports of bookies.
     """
     cluster = config.broker.cluster_name
     ownership_options = replace(
@@ -201,6 +203,7 @@ async def run_broker_on(
                     ledgers_root=ledgers_root,
                     certificates=ports.certificates(),
                     ledgers=cast("LedgerAccess", ledger_client),
+                    bookie_tls=bookie_tls,
                 )
                 for key, port, secure in (
                     ("webServicePort", listen.web_port, None),
@@ -311,7 +314,15 @@ def run_broker(conf: Path | None, log_level: str, *, accept_unsupported_policies
             )
             async with client as ledgers:
                 await run_broker_on(
-                    world, store, ledgers, config, ready=announce, stop=stop, turn=turn, ledgers_root=root
+                    world,
+                    store,
+                    ledgers,
+                    config,
+                    ready=announce,
+                    stop=stop,
+                    turn=turn,
+                    ledgers_root=root,
+                    bookie_tls=tls,
                 )
 
     return run_server("broker", main)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 from starlette.applications import Starlette
@@ -38,6 +39,9 @@ from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 
+if TYPE_CHECKING:
+    from quire.world.tls_sides import ClientTls
+
 
 def web_app(
     broker: Broker,
@@ -53,12 +57,14 @@ def web_app(
     ledgers_root: str,
     certificates: Mapping[str, Certified | None],
     ledgers: LedgerAccess,
+    bookie_tls: ClientTls | None = None,
 ) -> Starlette:
     """Return the site of a broker; it is ready until `stop` is set.
 
     Args:
         certificates: sides of TLS by port.
         ledgers: its ledger client.
+        bookie_tls: TLS of its connections to bookies.
     """
     http_client.load()
     session = MetadataSession(broker.metadata)
@@ -118,6 +124,7 @@ def web_app(
         network=context.world.network,
         nursery=context.nursery,
         cluster=lambda: ledgers.cluster or Cluster(writable=()),
+        bookie_tls=bookie_tls,
         placement_in=lambda others: make_plain(placement, lambda: others, context.world.rng),
     )
     console = config.console

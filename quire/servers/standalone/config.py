@@ -73,6 +73,10 @@ STANDALONE: Final = Process(
         # As Pulsar's file: the disk of a single machine has other users too.
         "diskUsageThreshold": Change(default=0.99),
         "diskUsageWarnThreshold": Change(default=0.99),
+        "localScrubInterval": Change(
+            doc="Seconds between the beginnings of two scrubs, which read every stored entry, verify it, and report a "
+            "damaged one: there is no other copy. 0: only when asked (PUT /api/v1/bookie/scrub).",
+        ),
         "maxPendingReadRequestsPerThread": Change(doc="Maximum concurrent reads from disk; more are refused."),
     },
     fixed={
@@ -93,6 +97,7 @@ STANDALONE: Final = Process(
         "dbStorage_maxThrottleTimeMs": None,
         "quireMaxLongPolls": None,
         "allowStorageExpansion": None,
+        "quireJournalBacklogMaxMb": None,
         "forceReadOnlyBookie": None,
         # There is no other bookie.
         "gcOverreplicatedLedgerWaitTime": None,
@@ -115,8 +120,5 @@ STANDALONE: Final = Process(
         "journalWriteData": None,
         "dataIntegrityStampMissingCookies": None,
         "quireDataIntegrityRateMb": None,
-        "localScrubInterval": None,
-        "localScrubRateLimit": None,
-        "localConsistencyCheckOnStartup": None,
     },
 )

@@ -18,6 +18,8 @@ from bookie.bookie import open_bookie
 from bookie.config import BookieConfig
 from bookie.disks.watch import DiskWatch
 from bookie.errors import NO_ROOM_ENDS, DisksFullError, StorageFailedError
+from bookie.scrubber.scrubber import Scrubber
+from bookie.scrubber.start_check import check_all
 from bookie.sessions.session import BookieSession
 from broker.dynamic.conf import DynamicConf
 from broker.dynamic.configuration import DynamicConfiguration
@@ -43,6 +45,7 @@ from quire.servers.standalone.config import STANDALONE, StandaloneConfig
 from quire.servers.standalone.data_directory import DataDirectory, claim
 from quire.servers.standalone.metadata import initialize, next_incarnation
 from quire.servers.tracing import open_tracing
+from quire.service.background import keep_trying
 from quire.service.log import get_logger
 from quire.service.serve import ConnectionCounts
 from quire.wire.bookkeeper import v2
@@ -51,6 +54,7 @@ from quire.world.outbox import Turn
 
 log = get_logger(__name__)
 
+BROUGHT_BACK = "Bring the data directory back from a copy, or start without it: damaged entries stay unreadable"
 LEDGERS_ROOT = "/ledgers"
 LEDGER_CLIENT = LedgerConfig(frame_max=v2.FRAME_MAX, pending_bytes_max=None)
 """Unbounded, because the bookie is in this process, and maxMessagePublishBufferSizeInMB bounds pending bytes of all
@@ -93,11 +97,17 @@ async def run_standalone(
         stack.push_async_callback(metadata.aclose)
         await initialize(metadata, config.broker.cluster_name, world.rng)
         bookie = await stack.enter_async_context(open_bookie(world, wanted, metadata, disks))
+        if wanted.check_on_start:
+            await check_all(bookie, BROUGHT_BACK)
         nursery = await stack.enter_async_context(ending_at_faults(world.faults))
         lost = "a sync failed, so the content of the disk is unknown; restart the server to recover from it"
         nursery.start_soon(end_when, bookie.failed, StorageFailedError(f"bookie: {lost}"), name="bookie failed")
         nursery.start_soon(end_when, disks.must_end, DisksFullError(NO_ROOM_ENDS), name="disks full")
         nursery.start_soon(end_when, metadata.expired, SessionExpiredError(f"metadata: {lost}"), name="metadata failed")
+        scrubber = Scrubber(bookie, metadata, None)
+        if http or wanted.scrub_interval_s:  # else nothing can ask for a scrub
+            scrubs = partial(keep_trying, "scrub", scrubber.run, bookie.job_failures, world.rng)
+            nursery.start_soon(scrubs, name="bookie scrub")
         turn = Turn()
         ids = BlockLedgerIds(metadata, LEDGERS_ROOT)
         manager = LedgerManager(metadata, ids=ids, rng=world.rng, root=LEDGERS_ROOT)
@@ -162,6 +172,7 @@ async def run_standalone(
                 site = Site(
                     broker,
                     bookie,
+                    scrubber,
                     policies,
                     counts,
                     config,

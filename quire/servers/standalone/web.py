@@ -13,8 +13,10 @@ from starlette.applications import Starlette
 
 from bookie.bookie import Bookie
 from bookie.metrics import register as register_bookie
+from bookie.scrubber.metrics import register_scrubber
+from bookie.scrubber.scrubber import Scrubber
 from broker.admin.cluster.brokers import elsewhere
-from broker.admin.permissions.access import checked_route
+from broker.admin.permissions.access import checked_route, super_user_check
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.admin.top.bookies import SeenBookie
@@ -32,6 +34,7 @@ from broker.tracing.metrics import register_tracing
 from quire.ledger.placement import PlacementConfig, RandomPolicy
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
+from quire.servers.bookie.scrub_web import scrub_route
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.servers.standalone.config import StandaloneConfig
@@ -51,6 +54,7 @@ class Site:
         self,
         broker: Broker,
         bookie: Bookie,
+        scrubber: Scrubber,
         policies: TopicPolicies,
         counts: ConnectionCounts,
         config: StandaloneConfig,
@@ -70,6 +74,7 @@ class Site:
             self._ownership,
             broker,
             bookie,
+            scrubber,
             policies,
             counts,
             config,
@@ -113,6 +118,7 @@ def _app(
     ownership: OwnEverything,
     broker: Broker,
     bookie: Bookie,
+    scrubber: Scrubber,
     policies: TopicPolicies,
     counts: ConnectionCounts,
     config: StandaloneConfig,
@@ -126,6 +132,7 @@ def _app(
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
     register_bookie(metrics, bookie, ConnectionCounts())
+    register_scrubber(metrics, scrubber)
     watch_loop(metrics)
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
@@ -186,7 +193,8 @@ def _app(
         own_bookies={own: partial(_facts, bookie)},
     )
     console = config.console
-    own_routes = [*routes(service), *console_routes(console, service, parts)]
+    scrubs = scrub_route(bookie, scrubber, super_user_check(broker.authorizer))
+    own_routes = [*routes(service), scrubs, *console_routes(console, service, parts)]
     return make_app(metrics, health, own_routes, [*console_door(console, service, parts), *middleware], guard=guard)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from quire import install_command
+from quire.distribution import install_command
 from quire.servers.errors import CliError
 
 FETCH_DEADLINE_S: Final = 600.0

@@ -39,8 +39,7 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
-    "there is one bookie, and nothing to copy from": "dataIntegrityChecking dataIntegrityStampMissingCookies "
-    "localScrubInterval localScrubRateLimit localConsistencyCheckOnStartup",
+    "there is one bookie, and nothing to copy from": "dataIntegrityChecking dataIntegrityStampMissingCookies",
     "all data is in the folder of --data-dir": "journalDirectories journalDirectory ledgerDirectories "
     "ledgerDirectory indexDirectories allowStorageExpansion bookieId metadataStoreUrl configurationMetadataStoreUrl "
     "bookkeeperMetadataServiceUri zookeeperServers configurationStoreServers globalZookeeperServers metadataServiceUri "

@@ -228,6 +228,11 @@ class Options:
         )
 
 
+def canonical_name(key: str) -> str:
+    """Return the name of an option in the documentation, given in any case or by an alias; `key` if it is unknown."""
+    return _NAMES.get(key.lower(), key)
+
+
 def _known(mapping: Mapping[str, str], use: Use) -> dict[str, str]:
     """Return the options by their canonical names; refuse unknown ones, and ones of another use."""
     found: dict[str, str] = {}

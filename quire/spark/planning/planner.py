@@ -188,8 +188,10 @@ class Planner:
 
     # Call of a batch read
 
-    def batch(self) -> list[TopicRange]:
-        """Return the tasks of a batch read: the current log between its two boundaries."""
+    def batch(self, task_bytes_max: int | None = None) -> list[TopicRange]:
+        """Return the tasks of a batch read: the current log between its two boundaries.
+
+        `task_bytes_max`: approximate maximum of stored bytes of one task, which replaces the limits of the options."""
         self._known.refresh()
         start = self._resolve("startingOffsets", self._options.starting)
         if self._options.is_held:
@@ -198,7 +200,11 @@ class Planner:
         end = self._resolve("endingOffsets", self._options.ending)
         self._trace.note("batch", start=start.to_json_dict(), end=end.to_json_dict())
         tasks = [self._task(self._known.logs[name], place, end[name]) for name, place in start.items()]
-        return self._split([task for task in tasks if task is not None])
+        found = [task for task in tasks if task is not None]
+        if task_bytes_max is None:
+            return self._split(found)
+        parts = [part for task in found for part in self._cut(task, task_bytes_max)]
+        return self._fragments.attach(parts, self._known.logs)
 
     def close(self) -> None:
         """Release everything, including subscriptions, which still retain the data. Not needed before a process
@@ -340,6 +346,15 @@ class Planner:
             earlier_max=options.chunked_message_hold,
         )
         return self._fragments.attach(parts, self._known.logs)
+
+    def _cut(self, task: TopicRange, bytes_max: int) -> list[TopicRange]:
+        """Return pieces of a task that have about `bytes_max` stored bytes each, and at least one entry.
+
+        Pieces of a chunked message may be as far back as the task begins, as if it were not cut."""
+        size = sum(size for _, size in self._known.logs[task.partition].pieces(task.ranges))
+        entries_max = max(task.entries * bytes_max // max(size, 1), 1)
+        earlier_max = task.entries + self._options.chunked_message_hold
+        return split([task], None, entries_max=entries_max, earlier_max=earlier_max)
 
     def _lose(self, lost: LostEntries) -> None:
         """Report data loss: an error, or one warning for each place, depending on the option."""

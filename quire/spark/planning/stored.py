@@ -1,7 +1,7 @@
 """Ledgers as bookies store them, and which entries of a plan are read from there. Pure: facts in, decisions out.
 
 Why this is hard: a bookie answers whoever asks, and cannot say what a broker would say. It has entries that are not
-confirmed, messages of transactions that were aborted, and nothing of a ledger that was offloaded. An address in the
+confirmed, messages of transactions that were aborted, and nothing of a ledger that was deleted. An address in the
 metadata may lead to a bookie of another cluster, whose ledgers have the same numbers and valid digests. So entries are
 read from bookies only where nothing of this can happen, and everything else is left to the broker.
 
@@ -85,7 +85,7 @@ def stored_ledgers(stats: Mapping[str, object]) -> dict[int, StoredLedger]:
     found = {}
     ledgers = stats.get("ledgers")
     for item in ledgers if isinstance(ledgers, list) else ():
-        if not isinstance(item, Mapping) or item.get("offloaded"):
+        if not isinstance(item, Mapping):
             continue
         try:
             ledger_id = int(item["ledgerId"])

@@ -8,17 +8,14 @@ reason, and is there before the rows behind it are passed on (`deadLetter`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from quire.spark.errors import OptionError, UndecodableError
-from quire.spark.options.parse import Options
 from quire.spark.reading.columns import ddl, names_of_schema
-from quire.spark.sink.attempts import Attempt
-from quire.spark.sink.columns import EVENT_TIME, KEY, PROPERTIES, VALUE, SinkColumns
-from quire.spark.sink.task_writer import TaskWriter
+from quire.spark.sink.columns import EVENT_TIME, KEY, PROPERTIES, VALUE
 from quire.spark.values.decoding import ValueDecoder, ValueSchema
 from quire.spark.values.registry import ReadSchema
 
@@ -161,14 +158,3 @@ def dead_letters(raw: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatc
         ],
         names=[VALUE, KEY, PROPERTIES, EVENT_TIME],
     )
-
-
-def letters_to_topic(options: Options) -> Letters:
-    """Return the writer of dead letters of a read, at least once: a repeated task writes its letters again."""
-    sink = replace(options, use="write", topic=options.decoding.dead_letter_topic)
-    columns = SinkColumns(value=0, key=1, properties=2, event_time=3)
-
-    def write(batch: pa.RecordBatch) -> None:
-        TaskWriter(sink, columns, Attempt.current()).write(iter([batch]))
-
-    return write

@@ -19,11 +19,11 @@ import pytest
 import trio
 from cryptography import x509
 
-from quire import installed_version
 from quire.cli.checkup import certificates, command, machine, running, verdicts
 from quire.cli.checkup.bookie_clocks import find_bookie_clocks
 from quire.cli.checkup.configured import Server, kind_of
 from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
+from quire.distribution import installed_version
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.ledgers import initialize_layout

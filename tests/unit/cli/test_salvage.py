@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,26 @@ async def test_logs_of_a_real_bookie_are_read(tmp_path: Path, capsys) -> None:
         await Client(bookie).add(LEDGER, 0, COUNT)
     assert run([tmp_path / "ledgers"], []) == 0
     assert [each["ledger"] for each in printed(capsys)[0]] == [LEDGER]
+
+
+@pytest.mark.parametrize("words", [("--ledger", str(LEDGER)), ()])
+def test_an_output_on_a_full_disk_is_one_line_and_a_repeat_prints_all(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """The messages need more than one buffer of the output; the list of ledgers is written at the exit."""
+    write_log(tmp_path, entries_of(LEDGER, 200))
+    command = [sys.executable, "-m", "quire.cli.main", "salvage", str(tmp_path), *words]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "quire: standard output: No space left on device; what was written is not whole. Make room, and run the "
+        "command again\n",
+    )
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (again.returncode, len(again.stdout.splitlines())) == (0, 200 if words else 1)
+
+
+def test_a_reader_of_the_output_that_leaves_is_no_error(tmp_path: Path) -> None:
+    write_log(tmp_path, entries_of(LEDGER, 20_000))
+    command = f"{sys.executable} -m quire.cli.main salvage {tmp_path} --ledger {LEDGER} | head -n 1"
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ran.stderr, len(ran.stdout.splitlines())) == ("", 1)

@@ -35,7 +35,8 @@ async def scrub(shell: Shell, arguments: Arguments) -> int:
     line(f"scrub: {'runs' if found['running'] else 'rests'}, {found['entriesPerSecond']} entries per second")
     line(
         f"since the start: {found['rounds']} rounds, {found['entriesRead']} entries read, "
-        f"{found['damagedEntries']} damaged, {found['healedEntries']} healed"
+        f"{found['damagedEntries']} damaged, {found['healedEntries']} healed, "
+        f"{found['entriesWithoutRow']} without a row in the index, {found['rowsWritten']} rows written"
     )
     if found["lastFailure"]:
         line(f"last failure: {found['lastFailure']}")

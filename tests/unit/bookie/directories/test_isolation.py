@@ -124,6 +124,36 @@ async def test_a_journal_that_grows_behind_a_failed_directory_is_reported(world:
             assert bookie.journal.journals[0].backlog_bytes < 1 << 20, "that journal has nothing of the directory"
 
 
+@pytest.mark.expect_error(FAILED, "flushes fail: refusing adds")
+async def test_a_journal_behind_a_failed_directory_is_bounded_and_loses_nothing(machine: Machine) -> None:
+    machine.config = replace(
+        SPREAD, journal_size_max_mb=1, flush_interval_ms=1000, write_cache_mb=64, journal_backlog_mb=4
+    )
+    kept: list[int] = []
+    async with machine.life(crash=True) as (bookie, client):
+        await client.add(1, 0)
+        break_flush(bookie, 1, EIO)
+        for entry_id in range(40):
+            (answer,) = await client.ask(add_frames(3, entry_id, 1, bytes(500_000)))
+            if answer != v2.AddAcks(Rc.OK, 3, entry_id, entry_id):
+                break
+            kept.append(entry_id)
+            await trio.sleep(2)
+        assert bookie.read_only
+        assert "/data/journal1 has 4 MB of journal" in bookie.disks.reason
+        assert LEDGERS[1] in bookie.disks.reason
+        assert 8 <= len(kept) <= 10
+        assert (await client.read(3, 0)).rc == Rc.OK, "reads go on"
+        await trio.sleep(60)
+        assert bookie.journal.journals[1].backlog_bytes < 6 << 20
+    async with machine.life() as (bookie, client):
+        assert not bookie.read_only
+        assert (await client.read(1, 0)).rc == Rc.OK, "what the directory had not stored is in the journal"
+        for entry_id in kept:
+            assert (await client.read(3, entry_id)).rc == Rc.OK
+        await client.add(1, 1)
+
+
 @pytest.mark.expect_error(FAILED)
 async def test_a_failed_directory_stays_failed_until_a_restart(spread: Bookie) -> None:
     await fill(Client(spread))

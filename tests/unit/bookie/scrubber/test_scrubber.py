@@ -15,7 +15,7 @@ from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.errors import StorageDamagedError
 from bookie.scrubber.record import FILE_NAME
 from bookie.scrubber.rows import check_rows
-from bookie.scrubber.scrubber import RETRY_S, Scrubber
+from bookie.scrubber.scrubber import RETRY_S
 from bookie.scrubber.start_check import check_all
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.wire.bookkeeper.entry import Digest, DigestType
@@ -25,58 +25,17 @@ from simulation.machines.world import Universe
 from tests.support.effort import effort
 from tests.support.waiting import until
 from tests.unit.bookie.build import KEY, Client, entry
-from tests.unit.bookie.integrity.rig import CONFIG, IntegrityCluster, Member, integrity_cluster
+from tests.unit.bookie.integrity.rig import CONFIG, IntegrityCluster, integrity_cluster
+from tests.unit.bookie.scrubber.rig import ENTRIES, FAST, FOUND, flip, logs, scrub, scrubber, written
 
-ENTRIES = 20
 RECORD = Struct("!iqq")
-FOUND = "an entry is damaged, the ledger is to be healed"
 NOT_HEALED = "damaged entries cannot be healed now"
-FAST = replace(CONFIG, scrub_rate=1000)
 
 
 @pytest.fixture
 async def cluster(universe: Universe) -> AsyncIterator[IntegrityCluster]:
     async with integrity_cluster(universe) as cluster:
         yield cluster
-
-
-async def written(cluster: IntegrityCluster) -> tuple[list[Member], int]:
-    """Write a ledger that all three members have in their entry logs."""
-    members = await cluster.begin("a", "b", "c", config=FAST)
-    ledger_id = await cluster.ledger(*members)
-    for member in members:
-        await member.add(ledger_id, ENTRIES)
-        await member.bookie.checkpoint()
-    return members, ledger_id
-
-
-def logs(member: Member, folder: str = "/ledgers") -> list[str]:
-    return [path for path in member.host.disk.paths() if path.startswith(folder) and path.endswith(".log")]
-
-
-def flip(member: Member, ledger_id: int, entry_id: int, offset: int = 40) -> None:
-    """Flip a bit of an entry in its log. `offset`: from the size field on."""
-    sealed = entry(ledger_id, entry_id)
-    for path in logs(member):
-        at = member.host.disk.read(path).find(sealed)
-        if at >= 0:
-            member.host.disk.flip(path, at - 4 + offset, 3)
-            return
-    raise AssertionError("the entry is in no log")
-
-
-def scrubber(member: Member) -> Scrubber:
-    assert member.scrubber is not None
-    return member.scrubber
-
-
-async def scrub(member: Member) -> Scrubber:
-    """Ask for a round, and wait for its end."""
-    made = scrubber(member)
-    rounds = made.counts.rounds
-    made.ask()
-    await until(lambda: made.counts.rounds > rounds, within=600)
-    return made
 
 
 @pytest.mark.expect_error(FOUND)

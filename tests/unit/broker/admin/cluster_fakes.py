@@ -92,7 +92,12 @@ class ClusterRest(Rest):
         given: dict[str, Any] = {name: (lambda: True) if value is True else value for name, value in changes.items()}
         super().__init__(cluster=replace(cluster, **given))
         self.show(
-            cast(ClusterParts, SimpleNamespace(ledgers=None, network=None, nursery=None, cluster=None, own_bookies={}))
+            cast(
+                ClusterParts,
+                SimpleNamespace(
+                    ledgers=None, network=None, nursery=None, cluster=None, bookie_tls=None, own_bookies={}
+                ),
+            )
         )
 
     def show(self, parts: ClusterParts) -> None:

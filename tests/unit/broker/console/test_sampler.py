@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from broker.console.topics import sampler
-from broker.console.topics.sampler import ASK_S, PART, Sampler
+from broker.console.topics.sampler import ASK_S, EVERY_S, PART, SILENT_S, Sampler
 from broker.console.topics.silent import SilentBundles
 from broker.errors import ServiceNotReadyError
 
@@ -51,9 +52,12 @@ async def asked(monkeypatch: pytest.MonkeyPatch, others: FakeOthers) -> tuple[li
         return [(url, [f"public/{url}/0x00000000_0xffffffff"]) for url in others.rows]
 
     monkeypatch.setattr(sampler, "_others", urls)
+    return await Sampler()._elsewhere(call_of(others))
+
+
+def call_of(others: FakeOthers) -> Any:
     others_of: Any = SimpleNamespace(call=others.call, url_of=str)
-    call: Any = SimpleNamespace(cluster=SimpleNamespace(others=others_of, broker_id="me"))
-    return await Sampler()._elsewhere(call)
+    return SimpleNamespace(cluster=SimpleNamespace(others=others_of, broker_id="me", wall_ms=lambda: 1))
 
 
 async def test_rows_of_all_brokers_come_in_parts_and_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +105,55 @@ async def test_brokers_that_hang_do_not_keep_the_table_from_the_pages(monkeypatc
     found = await elsewhere(monkeypatch, FakeOthers(**hanging, good=[{"rows": [one_row("x", 1)], "next": None}]))
     assert trio.current_time() - start == pytest.approx(ASK_S)
     assert [list(rows) for rows in found if rows] == [[TOPIC + "x"]]
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This broker has no topics, and the cluster has no names."""
+
+    async def names(self: Sampler, call: Any) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        return []
+
+    monkeypatch.setattr(Sampler, "_all_names", names)
+    monkeypatch.setattr(sampler, "loaded_topics", lambda call: iter(()))
+
+
+@pytest.mark.usefixtures("alone")
+async def test_pages_get_the_table_before_while_a_broker_hangs_and_others_get_rows_of_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers ask each other: rows that waited for a table would make two brokers wait for each other."""
+    others = FakeOthers(a=[{"rows": [one_row("x", 1)], "next": None}])
+    await asked(monkeypatch, others)  # (sets the URLs)
+    others.rows["a"] = [{"rows": [one_row("x", 1)], "next": None}]
+    call, made = call_of(others), Sampler()
+    first = await made.table(call)
+    others.rows["a"] = None
+    await trio.sleep(2 * EVERY_S)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.table, call)
+        await trio.testing.wait_all_tasks_blocked()
+        start = trio.current_time()
+        assert await made.table(call) is first
+        assert await made.rows(call) == {}
+        assert trio.current_time() == start, "neither waits for the broker that hangs"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("alone")
+async def test_a_broker_that_hung_is_asked_again_soon_and_not_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = FakeOthers(a=None)
+    await asked(monkeypatch, others)
+    others.asked.clear()
+    call, made = call_of(others), Sampler()
+    start = trio.current_time()
+    await made.table(call)
+    assert trio.current_time() - start == pytest.approx(ASK_S)
+    others.rows["a"] = [{"rows": [one_row("x", 1)], "next": None}]
+    await trio.sleep(2 * EVERY_S)  # the time that was waited is no work, which the next look would have to rest from
+    number = (await made.table(call)).number
+    assert (number, len(others.asked)) == (2, 1)
+    await trio.sleep(SILENT_S)
+    table = await made.table(call)
+    assert (table.names, table.totals["silent"], len(others.asked)) == ([TOPIC + "x"], 0, 2)

@@ -3,6 +3,7 @@ the whole on processes."""
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from dataclasses import replace
@@ -223,6 +224,35 @@ async def test_a_standalone_server_that_ran_between_two_runs_of_a_move_loses_not
         assert await move.store.get("/pulsar/quire-move") is None
         assert await move.store.get(f"/pulsar/ledgers/cookies/{NEW}") is not None
     assert cut_at > 5
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("full", ["journal", "ledgers"])
+async def test_a_full_disk_leaves_the_data_directory_to_the_standalone_server_and_a_repeat_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    move = Move(tmp_path, MemoryTree())
+    write = RealDisk.write_atomic
+
+    def refused(disk: RealDisk, path: str, data: bytes) -> None:
+        if path.startswith(f"{tmp_path}/bookie/{full}/"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(disk, path, data)
+
+    before = files_in(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "write_atomic", refused)
+        with pytest.raises(ShellError, match=r"No space left on device; the data directory is as it was\. Make room"):
+            await move.run()
+    for folder in (move.journal, move.ledgers):
+        assert decode_cookie((Path(folder) / "current/VERSION").read_bytes()).bookie_id == OLD
+    assert files_in(tmp_path) == before, "no file is left"
+    assert await move.run() == 0
+    for folder in (move.journal, move.ledgers):
+        assert decode_cookie((Path(folder) / "current/VERSION").read_bytes()).bookie_id == NEW
 
 
 async def test_a_configuration_of_another_bookie_is_refused(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from autorecovery.copying.replicator import Replicator
+from autorecovery.ledger_checker import LedgerChecker
+from quire.cli.operations import raise_copies as module
 from quire.cli.operations.context import OperationContext
 from quire.cli.operations.raise_copies import raise_copies
 from quire.cli.shell.errors import ShellError
@@ -22,8 +24,10 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.errors import FragmentChangedError
 from quire.ledger.metadata_updates import add_members
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from tests.unit.autorecovery.live import all_copies_are_good, client_of, write
+from tests.support.waiting import until
+from tests.unit.autorecovery.live import all_copies_are_good, client_of, damage, write
 from tests.unit.cli.shell.build import LiveCluster, with_bookies
+from tests.unit.ledger import fake_bookie
 
 COUNT = 20
 CLOSED = LedgerMetadata(
@@ -121,6 +125,62 @@ def steps_of(step: Callable[[], None]) -> Iterator[None]:
         patch.setattr(Replicator, "fill", filled)
         patch.setattr(LedgerClient, "add_members", added)
         yield
+
+
+@pytest.mark.seeded
+async def test_a_run_that_dies_after_its_metadata_write_is_verified_by_the_next_one() -> None:
+    """The copies that it named were never read, and one of them is damaged."""
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        ledger_id = await a_ledger(client, size=2, quorum=2)
+        with trio.CancelScope() as scope, pytest.MonkeyPatch.context() as patch:
+
+            async def dies(*_: Any, **__: Any) -> None:
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+            patch.setattr(module, "verify_replicas", dies)
+            await raise_copies(operation_on(cluster, io.StringIO()), 3, 2)
+        assert (await client.read_metadata(ledger_id)).write_quorum == 3
+        await damage(client, ledger_id, "b3", 7)
+        for _ in range(2):  # as long as it is bad
+            out = io.StringIO()
+            assert await raise_copies(operation_on(cluster, out), 3, 2) == 1
+            assert "1 ledgers of a run that was cut are verified, too" in out.getvalue()
+            assert json.loads(out.getvalue().splitlines()[-1])["raised"] == 0
+        metadata = await client.read_metadata(ledger_id)
+        copies = client.copies(ledger_id, metadata)
+        good, _ = await copies.read("b1", [7])
+        await copies.write("b3", [7], good)
+        assert await raise_copies(operation_on(cluster, io.StringIO()), 3, 2) == 0
+        out = io.StringIO()
+        assert await raise_copies(operation_on(cluster, out), 3, 2) == 0
+        assert "cut" not in out.getvalue()
+
+
+@pytest.mark.seeded
+@pytest.mark.expect_error("no room", "journal group not written")
+async def test_a_bookie_with_a_full_disk_loses_nothing_and_a_repeat_works() -> None:
+    async with with_bookies(count=3) as cluster, client_of(cluster) as client:
+        written = [await fake_bookie.write(client, 100, quorums=(1, 1, 1), on="b1", size=20_000) for _ in range(3)]
+        folders = cast(Any, cluster.world.disk)._image.folders
+        folders.fill("/b3")
+        out = io.StringIO()
+        assert await raise_copies(operation_on(cluster, out), 3, 2) == 1
+        lines = out.getvalue().splitlines()
+        assert [line for line in lines if line.startswith("ledger ")] == [
+            f"ledger {ledger_id}: bookie b3 answered IO to the add of {ledger_id}:0; run raise-copies again"
+            for ledger_id, _ in written
+        ]
+        assert [(await client.read_metadata(ledger_id)).write_quorum for ledger_id, _ in written] == [1, 1, 1]
+        folders.mend("/b3")
+        await until(lambda: not cluster.bookies["b3"].read_only)
+        assert await raise_copies(operation_on(cluster, io.StringIO()), 3, 2) == 0
+        checker = LedgerChecker(client, rng=cluster.world.rng)
+        for ledger_id, payloads in written:
+            metadata = await client.read_metadata(ledger_id)
+            assert (metadata.write_quorum, await checker.check(ledger_id, metadata, percentage=100)) == (3, [])
+            reader = await client.open(ledger_id, password=b"secret", recover=False)
+            assert list(map(bytes, await reader.read(0, 99))) == payloads
 
 
 @pytest.mark.seeded

@@ -101,7 +101,7 @@ class Driver:
             case "plan":
                 return tasks(self.planner.plan(self.offsets(step), self.offsets(step)))
             case "batch":
-                return tasks(self.planner.batch())
+                return tasks(self.planner.batch(step.option_number("bytes", 0) or None))
             case "commit":
                 self.planner.commit(self.offsets(step))
             case "prepare":

@@ -55,14 +55,14 @@ def test_other_text_is_refused(text: str) -> None:
         parse_metadata(text)
 
 
-def test_ledgers_that_are_offloaded_or_without_metadata_are_not_on_bookies() -> None:
+def test_ledgers_with_metadata_are_on_bookies_offloaded_or_not() -> None:
     ledgers = [
         {"ledgerId": 1, "metadata": SHOWN, "offloaded": False},
         {"ledgerId": 2, "metadata": SHOWN, "offloaded": True},
         {"ledgerId": 3, "metadata": ""},
         {"ledgerId": 4, "metadata": "Ledger metadata not found"},
     ]
-    assert stored_ledgers({"ledgers": ledgers}) == {1: StoredLedger(1, CLOSED)}
+    assert stored_ledgers({"ledgers": ledgers}) == {each: StoredLedger(each, CLOSED) for each in (1, 2)}
     assert stored_ledgers({}) == {}
 
 

@@ -46,7 +46,7 @@ class Fixture(unittest.TestCase):
 def test_every_test_gets_its_outcome(tmp_path: Path) -> None:
     file = tmp_path / "some_test.py"
     file.write_text(SUITE)
-    found = run_file(file, tmp_path, tmp_path, stall_s=5)
+    found = run_file(file, tmp_path, tmp_path, stall_s=15)
     outcomes = {test.rpartition("::")[2]: result.outcome for test, result in found.items()}
     assert outcomes == {
         "test_1_passes": Outcome.PASSED,

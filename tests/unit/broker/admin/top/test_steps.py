@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
 
+from broker.admin.top.handler import COUNT
 from broker.metrics import register
 from broker.series import rows
 from broker.series.config import MetricsOptions
@@ -58,6 +60,37 @@ async def test_an_answer_about_all_topics_holds_no_step(busy: Room, path: str) -
         trio.lowlevel.remove_instrument(steps)
         sys.setprofile(None)
     assert 0 < steps.longest <= CALLS_MAX, f"{steps.longest:.0f} calls in one step of {steps.where}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("query", ["count=200", "sort=lag&filter=t00", "sort=age"])
+async def test_a_look_at_100_000_topics_holds_no_step_and_answers_only_what_is_shown(query: str) -> None:
+    async with in_broker() as room, rest_of(room, cluster=True) as rest:
+        peer = await room.connect()
+        for number in range(100):
+            name = f"persistent://public/default/t{number:03}"
+            await peer.producer(name, producer_id=1)
+            await peer.publish(b"waits")
+            await peer.end_producer(1)
+            await (await room.topic(name)).create_subscription("s", EARLIEST)
+        loaded = room.broker.topics._loaded
+        real = list(loaded.values())
+        loaded.update({f"more-{number}": real[number % 100] for number in range(100, 100_000)})
+        steps = Steps(trio.lowlevel.current_task(), real=False)
+        answers: list[dict[str, Any]] = []
+
+        async def look() -> None:
+            answers.append(await rest.get(f"/admin/v2/quireTop?{query}"))
+
+        trio.lowlevel.add_instrument(steps)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+        trio.lowlevel.remove_instrument(steps)
+        sys.setprofile(None)
+    assert 0 < steps.longest <= CALLS_MAX, f"{steps.longest:.0f} calls in one step of {steps.where}"
+    [answer] = answers
+    assert answer["brokers"][0]["topics"] == 100_000
+    assert len(answer["topics"]) == len(answer["stuck"]) == (200 if "count" in query else COUNT)
 
 
 @pytest.mark.parametrize("topics_max", [2000, 0])

@@ -1,0 +1,1 @@
+"""`quire sql`: queries over topics and archives."""

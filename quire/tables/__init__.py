@@ -1,0 +1,1 @@
+"""Topics as tables without Spark: Arrow record batches, and SQL through DuckDB."""
