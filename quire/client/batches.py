@@ -82,8 +82,8 @@ def text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-Tail: TypeAlias = tuple[bytes | None, int, Properties, bytes]
-"""Key, event time (ms, 0: none), properties and schema version (empty: none) of a message."""
+Tail: TypeAlias = tuple[bytes | None, int, Properties, bytes, bytes | None]
+"""Key, event time (ms, 0: none), properties, schema version (empty: none) and ordering key of a message."""
 
 
 def read_tail(entry: bytes, at: int, stop: int) -> Tail | None:
@@ -95,6 +95,7 @@ def read_tail(entry: bytes, at: int, stop: int) -> Tail | None:
     event_ms = 0
     properties: Properties = NO_PROPERTIES
     version = b""
+    ordering: bytes | None = None
     encoded = False
     while at < stop:
         tag = entry[at]
@@ -136,13 +137,14 @@ def read_tail(entry: bytes, at: int, stop: int) -> Tail | None:
             if size > 0x7F:
                 return None
             at += 3 + size
+            ordering = entry[at - size : at]
         else:
             return None
     if at != stop:
         return None
     if encoded and key is not None:
         key = decoded_key(key)
-    return key, event_ms, properties, version
+    return key, event_ms, properties, version, ordering
 
 
 def split(
@@ -152,14 +154,17 @@ def split(
     keys: list[bytes | None],
     event_ms: list[int],
     properties: list[Properties],
+    ordering_keys: list[bytes | None] | None = None,
 ) -> list[int]:
-    """Append the `count` messages of an uncompressed batch to the columns.
+    """Append the `count` messages of an uncompressed batch to the columns; None: that column is not wanted.
 
     Returns the indexes of messages removed by compaction, which are left out. After CorruptEntryError the columns may
     have some of the messages."""
     if count < 1:
         raise CorruptEntryError(f"a batch of {count} messages")
     left_out: list[int] = []
+    rows = len(values)
+    ordered: list[tuple[int, bytes]] = []
     add_value, add_key = values.append, keys.append
     add_event, add_properties = event_ms.append, properties.append
     unpack = _SIZE.unpack_from
@@ -216,8 +221,16 @@ def split(
         add_key(key_of(metadata))
         add_event(metadata.event_time)
         add_properties(properties_of(metadata))
+        if metadata.HasField("ordering_key"):
+            ordered.append((len(values) - 1 - rows, metadata.ordering_key))
     if start != end:
         raise CorruptEntryError(f"{end - start} bytes behind the {count} messages of a batch")
+    if ordering_keys is not None:
+        # most batches have none, so their rows cost nothing here
+        column: list[bytes | None] = [None] * (len(values) - rows)
+        for row, ordering in ordered:
+            column[row] = ordering
+        ordering_keys += column
     return left_out
 
 

@@ -35,7 +35,7 @@ _HEAD = struct.Struct("!HII")
 _times_at = re.compile(rb"[\x80-\xff]{0,8}[\x00-\x7f]\x18([\x80-\xff]{0,8}[\x00-\x7f])").match
 _MAGIC = MAGIC.to_bytes(2, "big")
 _COMPRESSION_FIELD = 8
-_NO_TAIL: Tail = (None, 0, NO_PROPERTIES, b"")
+_NO_TAIL: Tail = (None, 0, NO_PROPERTIES, b"", None)
 _COPY_MAX = 4096  # bytes; up to this size a copy is cheaper than two views
 
 
@@ -59,6 +59,7 @@ class Messages:
     """Names and values. Lists may be shared and must not be changed."""
     schema_versions: list[bytes] = field(default_factory=list)
     """Version of the schema it was published with; empty: it has none."""
+    ordering_keys: list[bytes | None] = field(default_factory=list)
     size_bytes: int = 0
     """Uncompressed bytes of everything here: values, keys, properties and their metadata."""
 
@@ -82,7 +83,7 @@ class Messages:
     def _columns(self) -> tuple[list[Any], ...]:
         ids = (self.ledger_ids, self.entry_ids, self.batch_indexes, self.batch_sizes)
         times = (self.publish_ms, self.event_ms)
-        return (self.values, self.keys, *ids, *times, self.properties, self.schema_versions)
+        return (self.values, self.keys, *ids, *times, self.properties, self.schema_versions, self.ordering_keys)
 
 
 class Opener:
@@ -134,7 +135,7 @@ class Opener:
         gaps: list[ChunkGap] = []
         add_value, add_key = into.values.append, into.keys.append
         add_publish, add_event, add_properties = into.publish_ms.append, into.event_ms.append, into.properties.append
-        add_version = into.schema_versions.append
+        add_version, add_ordering = into.schema_versions.append, into.ordering_keys.append
         unpack = _HEAD.unpack_from
         plain = first  # entries from here on gave one plain message each, and lack their ids
         size_bytes = 0
@@ -155,13 +156,14 @@ class Opener:
                             if tail is not None:
                                 if crc32c(entry[6:] if size < _COPY_MAX else memoryview(entry)[6:]) != checksum:
                                     raise CorruptEntryError("its checksum does not match")
-                                key, event_ms, properties, version = tail
+                                key, event_ms, properties, version, ordering = tail
                                 add_value(entry[end:])
                                 add_key(key)
                                 add_publish(varints[times[1]])
                                 add_event(event_ms)
                                 add_properties(properties)
                                 add_version(version)
+                                add_ordering(ordering)
                                 size_bytes += size
                                 continue
                 except (IndexError, UnicodeDecodeError, struct.error):
@@ -244,7 +246,8 @@ class Opener:
         if batched:
             count = metadata.num_messages_in_batch
             payload = self._uncompressed(metadata, payload, self._uncompressed_max)
-            left_out = set(split(payload, count, into.values, into.keys, into.event_ms, into.properties))
+            columns = (into.values, into.keys, into.event_ms, into.properties, into.ordering_keys)
+            left_out = set(split(payload, count, *columns))
             indexes = [index for index in range(count) if index not in left_out] if left_out else range(count)
         else:
             if metadata.num_chunks_from_msg > 1:
@@ -261,6 +264,7 @@ class Opener:
             into.keys.append(key_of(metadata))
             into.event_ms.append(metadata.event_time)
             into.properties.append(properties_of(metadata))
+            into.ordering_keys.append(metadata.ordering_key if metadata.HasField("ordering_key") else None)
         rows = len(indexes)
         into.size_bytes += head_size + len(payload)
         into.publish_ms += [metadata.publish_time] * rows

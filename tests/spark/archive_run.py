@@ -63,6 +63,8 @@ class TraceTail:
 class ArchiveRun:
     """One archive, one driver process at a time."""
 
+    hit_s = HIT_S
+
     def __init__(self, folder: Path, arguments: Mapping[str, str]) -> None:
         self.folder = folder
         self.out = folder / "out"
@@ -152,10 +154,10 @@ class ArchiveRun:
         If it has passed the point in the meantime, it continues until the next batch. Return the batch, with all
         processes frozen.
         """
-        deadline = time.monotonic() + HIT_S
+        deadline = time.monotonic() + self.hit_s
         while True:
             assert time.monotonic() < deadline, (
-                f"{point.__name__} was not met within {HIT_S:g} s:\n{self.log()[-4000:]}"
+                f"{point.__name__} was not met within {self.hit_s:g} s:\n{self.log()[-4000:]}"
             )
             self.must_run()
             if not self.tail.begun:
@@ -208,14 +210,14 @@ class ArchiveRun:
         assert self._process is not None, "the driver was never started"
         assert self._process.poll() is None, f"the driver ended by itself:\n{self.log()[-4000:]}"
 
-    def wait_for(self, condition: Callable[[], object], what: str, seconds: float = HIT_S) -> None:
+    def wait_for(self, condition: Callable[[], object], what: str, seconds: float | None = None) -> None:
         """Wait until it is true; fail at once if the driver ends."""
 
         def met() -> object:
             self.must_run()
             return condition()
 
-        wait_for(met, what, seconds)
+        wait_for(met, what, self.hit_s if seconds is None else seconds)
 
     def _stop_all(self) -> list[int]:
         """Stop every process of the driver; new ones that a running one still made are found in the next round."""

@@ -7,19 +7,16 @@ With `--full` only: six Spark drivers. test_exactly_once.py repeats batches in t
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pulsar
 import pytest
 
-from quire.spark.trace import read_trace
-from tests.spark.archive_run import ArchiveRun, TraceTail
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.generator import quiet_client
+from tests.spark.sink_run import SinkRun
 from tests.spark.support import make_partitions, publish, wait_for
 from tests.support.server import StandaloneProcess, standalone
 
@@ -32,67 +29,17 @@ TO = f"persistent://{NAMESPACE}/to"
 CONTROL = "persistent://public/default/to"
 
 
-class ExactRun(ArchiveRun):
-    """A stream, one driver process at a time."""
+class ExactRun(SinkRun):
+    """The stream of exact_driver.py."""
 
     def __init__(self, folder: Path, server: StandaloneProcess, to: str, exactly_once: str) -> None:
         super().__init__(folder, {})
-        self._command = [str(folder), server.url, server.web, SOURCE, to]
+        self._arguments_of_driver = [str(folder), server.url, server.web, SOURCE, to]
         self._exactly_once = exactly_once
 
-    def start(self) -> None:
-        self.runs += 1
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.tail = TraceTail(self.folder / f"trace-{self.runs}.jsonl")
-        command = [sys.executable, str(DRIVER), *self._command, str(self.tail.path), self._exactly_once]
-        root = Path(__file__).parents[2]
-        with open(self.log_path, "ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=root, env=with_path(root), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-
-    def _of(self, name: str, batch: int) -> list[dict[str, Any]]:
-        events = read_trace(str(self.tail.path))
-        return [event for event in events if event["event"] == name and is_of(event, batch)]
-
-    def before_tasks(self, least: int) -> int | None:
-        """Return a batch at K1: its offsets are logged, and no task of it writes."""
-        batch = self._pending(least)
-        return None if batch is None or self._of("writing", batch) else batch
-
-    def in_mid_write(self, least: int) -> int | None:
-        """Return a batch at K2: a task of it writes."""
-        batch = self._pending(least)
-        if batch is None:
-            return None
-        return batch if len(self._of("writing", batch)) > len(self._of("written", batch)) else None
-
-    def before_sink_commit(self, least: int) -> int | None:
-        """Return a batch at K3: both of its tasks are done, and the sink has not committed."""
-        batch = self._pending(least)
-        if batch is None or self._of("sink committed", batch):
-            return None
-        return batch if len(self._of("written", batch)) == 2 else None
-
-    def between_sink_and_spark(self, least: int) -> int | None:
-        """Return a batch at K4: the sink has committed it, and Spark has not."""
-        batch = self._pending(least)
-        return batch if batch is not None and self._of("sink committed", batch) else None
-
-    def _pending(self, least: int) -> int | None:
-        batch = self.last("offsets")
-        return None if batch < least or self.has("commits", batch) else batch
-
-
-def is_of(event: dict[str, Any], batch: int) -> bool:
-    return event.get("batch") == batch or event.get("what") == f"batch {batch}"
-
-
-def with_path(root: Path) -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(root)}
+    def command(self) -> list[str]:
+        trace = str(self.tail.path)
+        return [sys.executable, str(DRIVER), *self._arguments_of_driver, trace, self._exactly_once]
 
 
 def found(client: pulsar.Client, to: str) -> Counter[bytes]:

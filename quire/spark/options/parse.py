@@ -47,6 +47,8 @@ COLUMN_NAMES = (
     "__properties",
 )
 """Columns of the source, in order."""
+ON_REQUEST = ("__orderingKey", "__schemaVersion")
+"""Columns that exist only where the option `columns` names them."""
 
 ReadVia = Literal["auto", "broker", "bookies"]
 READ_VIAS: tuple[str, ...] = get_args(ReadVia)
@@ -360,7 +362,7 @@ def _columns(given: Given) -> tuple[str, ...]:
         raise given.refuse("includeHeaders", "columns is given too: name __properties there, or leave it out")
     names = given.names("columns")
     decoded = ONLY_DECODED if given.text("decode").lower() == "schema" else ()
-    known = (*COLUMN_NAMES, "__schemaVersion", *decoded)
+    known = (*COLUMN_NAMES, *ON_REQUEST, *decoded)
     for name in names:
         if name in ONLY_DECODED and name not in known:
             raise given.refuse("columns", f"{name} is for decode=schema: set that, or leave it out")

@@ -244,8 +244,9 @@ OPTIONS: tuple[Option, ...] = (
         "columns",
         READ,
         "all",
-        "Only these columns, in this order, comma-separated. Columns left out cost nothing. `__schemaVersion`, and "
-        "with `decode=schema` `__rawValue` and `__decodeError`, exist only where they are named.",
+        "Only these columns, in this order, comma-separated. Columns left out cost nothing. "
+        "`__orderingKey`, `__schemaVersion`, and with `decode=schema` `__rawValue` and `__decodeError`, exist only "
+        "where they are named.",
     ),
     Option(
         "includeHeaders",

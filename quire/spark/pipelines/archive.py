@@ -362,7 +362,7 @@ def archive(
                     .trigger(**running.trigger_arguments(trigger))
                     .start()
                 )
-            running.watch(query, shown, stop or running.Stop(), base=start.base)
+            running.watch(query, shown, stop or running.Stop(), line=lambda batch: batch.line(start.base))
         finally:
             shown.close()
             for line in writer.totals.lines(time.monotonic() - begun):

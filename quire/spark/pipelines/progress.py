@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -21,6 +21,8 @@ class BatchProgress:
     seconds: float
     lag: int | None
     """Entries behind this batch's end at the source; None: unknown."""
+    observed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Values of the observations of the query (DataFrame.observe), by name."""
 
     @classmethod
     def parse(cls, text: str) -> BatchProgress:
@@ -33,6 +35,7 @@ class BatchProgress:
             rows_per_s=float(value.get("processedRowsPerSecond") or 0.0),
             seconds=float(durations.get("triggerExecution") or 0) / 1000,
             lag=lag_of(value.get("sources") or []),
+            observed=value.get("observedMetrics") or {},
         )
 
     def line(self, base: int = 0) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,15 +235,18 @@ def stop_on_signals() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def watch(query: Any, display: Display, stop: Stop, *, base: int = 0) -> None:
+def watch(
+    query: Any, display: Display, stop: Stop, *, line: Callable[[BatchProgress], str] = BatchProgress.line
+) -> None:
     """Show a query's progress until it ends, or until a stop is requested, which ends it.
 
-    A stop may interrupt a batch, which the next run repeats. Raises PipelineError, in one line, if the query fails."""
+    `line`: returns the line of a batch; called once for each batch with rows. A stop may interrupt a batch, which the
+    next run repeats. Raises PipelineError, in one line, if the query fails."""
     seen = Seen()
 
     def show() -> None:
         for report in seen.new(BatchProgress.parse(each.json) for each in query.recentProgress):
-            display.line(report.line(base))
+            display.line(line(report))
 
     try:
         while not query.awaitTermination(POLL_S):

@@ -11,7 +11,8 @@
     __publishTime TIMESTAMP
     __eventTime TIMESTAMP   null: the producer gave none
     __properties MAP<STRING, STRING>    empty: none
-    __schemaVersion BIGINT  null: published without a schema; only where the option `columns` names it
+    __orderingKey BINARY    null: none; like the next one only where the option `columns` names it
+    __schemaVersion BIGINT  null: published without a schema
 
 Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order,
 nullability.
@@ -27,6 +28,7 @@ import pyarrow as pa
 
 from quire.client.unpacking import Messages
 from quire.spark.errors import OptionError
+from quire.spark.options.parse import ON_REQUEST
 from quire.wire.pulsar.names import TopicName
 
 ROWS_MAX = 10_000
@@ -54,12 +56,13 @@ TYPES: dict[str, tuple[str, pa.DataType]] = {
     "__publishTime": ("TIMESTAMP", _TIMESTAMP),
     "__eventTime": ("TIMESTAMP", _TIMESTAMP),
     "__properties": ("MAP<STRING, STRING>", _MAP),
+    "__orderingKey": ("BINARY", pa.binary()),
     "__schemaVersion": ("BIGINT", pa.int64()),
 }
 """Name to type, in Spark's and in Arrow's notation; the order is that of SCHEMA."""
 
 SCHEMA_VERSION = "__schemaVersion"
-NAMES = tuple(name for name in TYPES if name != SCHEMA_VERSION)
+NAMES = tuple(name for name in TYPES if name not in ON_REQUEST)
 """Columns of a read without the option `columns`."""
 
 
@@ -117,6 +120,7 @@ class Columns:
             "__publishTime": lambda messages, first, stop: _times(messages.publish_ms[first:stop]),
             "__eventTime": lambda messages, first, stop: _event_times(messages.event_ms[first:stop]),
             "__properties": lambda messages, first, stop: _maps(messages.properties[first:stop]),
+            "__orderingKey": lambda messages, first, stop: pa.array(messages.ordering_keys[first:stop], pa.binary()),
             SCHEMA_VERSION: lambda messages, first, stop: _versions(messages.schema_versions[first:stop]),
         }
         self._makers = [makers[name] for name in names]

@@ -17,7 +17,7 @@ from quire.wire.pulsar.frames import encode_varint
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata, SingleMessageMetadata
 from tests.support.refusals import refuses
 
-Row = tuple[bytes | None, bytes | None, int, list[tuple[str, str]]]
+Row = tuple[bytes | None, bytes | None, int, list[tuple[str, str]], bytes | None]
 
 words = st.one_of(
     st.text(max_size=8), st.text(min_size=100, max_size=300), st.sampled_from(["", "\n", "\x12\x18", "`", "ä€𝄞"])
@@ -61,7 +61,7 @@ def batch(*messages: tuple[SingleMessageMetadata | bytes, bytes]) -> bytes:
 
 
 def opened(payload: bytes, count: int) -> tuple[list[Row], list[int]]:
-    columns: tuple[list[Any], ...] = ([], [], [], [])
+    columns: tuple[list[Any], ...] = ([], [], [], [], [])
     left_out = split(payload, count, *columns)
     assert len({len(column) for column in columns}) == 1
     return list(zip(*columns, strict=True)), left_out
@@ -88,12 +88,16 @@ def by_protobuf(payload: bytes, count: int) -> tuple[list[Row], list[int]] | Non
         if metadata.compacted_out:
             left_out.append(index)
             continue
-        rows.append((None if metadata.null_value else value, *fields_of(metadata)))
+        rows.append((None if metadata.null_value else value, *fields_of(metadata), ordering_key_of(metadata)))
     return None if payload else (rows, left_out)
 
 
 def fields_of(metadata) -> tuple[bytes | None, int, list[tuple[str, str]]]:
     return key_of(metadata), metadata.event_time, properties_of(metadata)
+
+
+def ordering_key_of(metadata) -> bytes | None:
+    return metadata.ordering_key if metadata.HasField("ordering_key") else None
 
 
 @given(st.lists(st.tuples(singles, st.binary(max_size=40)), min_size=1, max_size=4))
@@ -156,7 +160,7 @@ def read(raw: bytes) -> Tail | None:
 @given(tails)
 def test_metadata_read_by_hand_is_what_protobuf_reads(fields) -> None:
     metadata = filled(**fields)
-    assert read(tail_of(metadata)) in (None, (*fields_of(metadata), metadata.schema_version))
+    assert read(tail_of(metadata)) in (None, (*fields_of(metadata), metadata.schema_version, ordering_key_of(metadata)))
 
 
 @given(tails, st.data())
@@ -167,7 +171,7 @@ def test_damaged_metadata_read_by_hand_is_what_protobuf_reads(fields, data) -> N
     found = read(bytes(raw))
     if found is not None:
         metadata = MessageMetadata.FromString(bytes(raw))
-        assert found == (*fields_of(metadata), metadata.schema_version)
+        assert found == (*fields_of(metadata), metadata.schema_version, ordering_key_of(metadata))
         for special in ("num_messages_in_batch", "marker_type", "num_chunks_from_msg", "compression", "null_value"):
             assert not metadata.HasField(special)
         assert not metadata.encryption_keys
@@ -191,20 +195,20 @@ def test_metadata_that_makes_more_than_a_plain_message_is_left_to_protobuf(speci
 def test_the_usual_metadata_is_read_by_hand() -> None:
     """Without this the tests above would also pass if protobuf parsed everything."""
     metadata = filled([("a", "1"), ("b", "")], partition_key="k", event_time=1763737000123, schema_version=b"\0" * 8)
-    assert read(tail_of(metadata)) == (b"k", 1763737000123, [("a", "1"), ("b", "")], b"\0" * 8)
+    assert read(tail_of(metadata)) == (b"k", 1763737000123, [("a", "1"), ("b", "")], b"\0" * 8, None)
     java = filled(uncompressed_size=70000, partition_key="aw==", partition_key_b64_encoded=True, ordering_key=b"o")
-    assert read(tail_of(java)) == (b"k", 0, NO_PROPERTIES, b"")
+    assert read(tail_of(java)) == (b"k", 0, NO_PROPERTIES, b"", b"o")
 
 
 def test_a_key_called_base64_that_is_none_stands_for_itself() -> None:
     found = read(tail_of(filled(partition_key="not base64!", partition_key_b64_encoded=True)))
-    assert found == (b"not base64!", 0, [], b"")
+    assert found == (b"not base64!", 0, [], b"", None)
 
 
 def test_text_that_is_not_utf_8_is_read_with_replacements() -> None:
     metadata = single(b"v", [("name", "AB")], partition_key="CD").SerializeToString()
     payload = batch((metadata.replace(b"AB", b"\xff\xfe").replace(b"CD", b"\xc3\x28"), b"v"))
-    assert opened(payload, 1) == ([(b"v", b"\xc3\x28", 0, [("name", "��")])], [])
+    assert opened(payload, 1) == ([(b"v", b"\xc3\x28", 0, [("name", "��")], None)], [])
 
 
 @pytest.mark.parametrize("last", [b"\x00", b"\x01", b"\x02", b"\x7f"])

@@ -38,12 +38,13 @@ def consistent(messages: Messages) -> None:
     assert {len(column) for column in messages._columns()} == {len(messages)}
 
 
-def batch(*payloads: bytes, compression: str = "none", **fields) -> bytes:
+def batch(*payloads: bytes, compression: str = "none", ordering_keys: tuple[bytes, ...] = (), **fields) -> bytes:
     parts = []
     for number, payload in enumerate(payloads):
-        raw = SingleMessageMetadata(
-            payload_size=len(payload), compacted_out=payload == b"gone", sequence_id=number
-        ).SerializeToString()
+        single = SingleMessageMetadata(payload_size=len(payload), compacted_out=payload == b"gone", sequence_id=number)
+        if number < len(ordering_keys):
+            single.ordering_key = ordering_keys[number]
+        raw = single.SerializeToString()
         parts.append(struct.pack("!I", len(raw)) + raw + payload)
     whole = b"".join(parts)
     if compression != "none":
@@ -78,6 +79,13 @@ def test_batches_between_plain_entries_keep_the_order_and_have_numbers() -> None
     assert opened(batch(b"a", b"b", schema_version=b"1"), entry(b"c")).schema_versions == [b"1", b"1", b""]
 
 
+def test_a_compacted_batch_and_entries_around_it_keep_their_ordering_keys() -> None:
+    middle = batch(b"a", b"gone", b"c", ordering_keys=(b"1", b"2", b"4"))
+    found = opened(entry(b"x", ordering_key=b"3"), middle, entry(b"y"))
+    assert found.values == [b"x", b"a", b"c", b"y"]
+    assert found.ordering_keys == [b"3", b"1", b"4", None]
+
+
 @pytest.mark.parametrize("compression", KINDS)
 def test_every_compression_is_opened(compression: str) -> None:
     kind = KINDS[compression]
@@ -103,6 +111,7 @@ texts = st.one_of(st.text(max_size=9), st.text(min_size=120, max_size=140))
                     "event_time": u64,
                     "null_value": st.booleans(),
                     "schema_version": st.binary(max_size=9),
+                    "ordering_key": st.binary(max_size=9),
                     "highest_sequence_id": u64,
                     "deliver_at_time": st.integers(0, 1 << 50),
                     "txnid_least_bits": u64,
@@ -122,6 +131,8 @@ def test_an_entry_gives_what_protobuf_reads_of_it(messages) -> None:
         assert found.keys[number] == key_of(metadata)
         assert found.properties[number] == properties_of(metadata)
         assert found.schema_versions[number] == metadata.schema_version
+        ordering = metadata.ordering_key if metadata.HasField("ordering_key") else None
+        assert found.ordering_keys[number] == ordering
         assert (found.publish_ms[number], found.event_ms[number]) == (metadata.publish_time, metadata.event_time)
     assert found.entry_ids == list(range(len(messages)))
 

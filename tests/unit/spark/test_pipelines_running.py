@@ -142,7 +142,7 @@ class Lines:
 
 def test_progress_is_shown_until_the_query_ends():
     display = Lines()
-    running.watch(Query(), display, running.Stop(), base=7)
+    running.watch(Query(), display, running.Stop(), line=lambda batch: batch.line(7))
     assert display.lines == ["batch 7: 5 rows in 0.0 s, 0 rows/s"]
 
 

@@ -18,13 +18,14 @@ from pyspark.sql.types import (
 from quire.client.message_id import MessageId
 from quire.client.unpacking import Messages
 from quire.spark.errors import OptionError
-from quire.spark.options.parse import COLUMN_NAMES
+from quire.spark.options.parse import COLUMN_NAMES, ON_REQUEST
 from quire.spark.reading import columns as columns_module
 from quire.spark.reading.columns import (
     BYTES_TARGET,
     NAMES,
     ROWS_MAX,
     SCHEMA,
+    TYPES,
     Columns,
     cuts,
     ddl,
@@ -73,6 +74,7 @@ def test_the_types_are_exactly_those_that_spark_makes_of_the_schema():
 
 def test_the_columns_are_those_that_the_option_knows():
     assert NAMES == COLUMN_NAMES
+    assert TYPES.keys() - set(NAMES) == set(ON_REQUEST)
 
 
 def test_a_plain_message_has_nulls_where_it_has_nothing():
@@ -178,6 +180,11 @@ def test_a_schema_version_is_the_number_of_its_eight_bytes_and_null_without_one(
     versions = [(7).to_bytes(8, "big"), b"", b"abc", (7).to_bytes(8, "big") + b"old"]
     found = rows(messages(4, schema_versions=versions), ["__schemaVersion"])
     assert [row["__schemaVersion"] for row in found] == [7, None, None, 7]
+
+
+def test_an_ordering_key_is_a_column_on_request():
+    found = rows(messages(3, ordering_keys=[b"o", None, b""]), ["value", "__orderingKey"])
+    assert [row["__orderingKey"] for row in found] == [b"o", None, b""]
 
 
 def test_columns_can_be_chosen_by_schema_with_their_own_types_only():
