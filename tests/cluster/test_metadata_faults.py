@@ -145,6 +145,7 @@ class Counting:
         return max(b - a for a, b in itertools.pairwise(times))
 
 
+@pytest.mark.full
 def test_m4_when_the_leader_of_the_metadata_is_killed_publishing_goes_on_and_no_write_of_it_is_lost(
     service: Service, tmp_path: Path
 ) -> None:

@@ -604,6 +604,39 @@ async def test_a_session_outlives_a_killed_and_a_paused_server(own_server: ZooKe
         assert store.session == session
 
 
+@pytest.mark.real_clock
+async def test_a_connection_that_a_starting_server_never_answers_does_not_cost_the_session() -> None:
+    """A server that has no database yet cannot close a connection, and does not answer it either."""
+    silent: list[trio.SocketStream] = []
+    config = shared_server().config(own_root())
+
+    async def serve(stream: trio.SocketStream) -> None:
+        if not silent:
+            silent.append(stream)
+            async with stream:
+                await trio.sleep_forever()
+        server = await trio.open_tcp_stream("127.0.0.1", shared_server().port)
+        async with server, trio.open_nursery() as pipes:
+            pipes.start_soon(pipe, stream, server)
+            await pipe(server, stream)
+            pipes.cancel_scope.cancel()
+
+    async def pipe(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+        async for data in source:
+            await sink.send_all(data)
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        # (with all of the session's time for the first connection this would be too late)
+        config = replace(config, servers=(("127.0.0.1", port),), session_timeout_s=12, connect_timeout_s=11)
+        async with opened(config) as store:
+            await store.create("/me", kind=Kind.EPHEMERAL)
+        assert silent
+        nursery.cancel_scope.cancel()
+
+
 # ------------------------------------------------------------------------------------------------------ lost sessions
 
 

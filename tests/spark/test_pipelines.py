@@ -107,6 +107,7 @@ def test_a_lost_checkpoint_is_refused_and_resumed_without_loss_or_repetition(
     assert numbers(out) == list(range(2100))
 
 
+@pytest.mark.full
 def test_words_are_counted_by_window_of_event_time(spark, options, client, topic, tmp_path: Path):
     minute = 60_000
     start = 1_700_000_040_000 // minute * minute
@@ -150,6 +151,7 @@ def wait_for(condition: Any, seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_the_script_runs_by_itself_shows_progress_and_ends_cleanly_on_sigterm(source, client, topic, tmp_path: Path):
     out, log = tmp_path / "out", tmp_path / "log"
     publish(client, topic, range(100))

@@ -1,5 +1,5 @@
-"""Fixes of kazoo's connection to ZooKeeper: request numbers continue across connections, and failures do not end its
-thread.
+"""Fixes of kazoo's connection to ZooKeeper: request numbers continue across connections, failures do not end its
+thread, and a server that does not answer a new connection does not cost the session.
 
 Numbers. Each request has a number. A follower or observer recognises the commits of its own clients' writes by session
 and number alone: a commit that equals the head of its queue in both is that request's answer. So a session must never
@@ -15,19 +15,27 @@ as in ZooKeeper's own client (ClientCnxn's "Xid out of order"). Every request of
 the one whose answer was being read, and the next connection continues the session. kazoo alone would end its thread,
 and forget the session.
 
+Handshakes. A server that is just starting cannot close a connection: it listens before it has its database, without
+which the close fails, and the connection stays open without an answer (ZooKeeper 3.9: a NullPointerException in
+ZooKeeperServer.removeCnxn). kazoo waits for the answer as long as a session lasts, and then the session has expired. So
+a handshake has a third of that time.
+
 All of it runs in kazoo's thread. It relies on parts outside kazoo's public interface: the overridden methods and what
 they use.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss
 from kazoo.protocol.connection import PING_XID, STOP_CONNECTING, WATCH_XID, ConnectionHandler
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import RetryFailedError
+
+HANDSHAKE_S_MIN: Final = 2.0
+"""Time that a handshake has, however short the session."""
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
@@ -63,6 +71,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no types
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self._xid = self._numbers_used
         return super()._connect(host, hostip, port)
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """Make a request of a handshake; `timeout` is that of the session. ConnectionDropped, kazoo's time-out."""
+        return super()._invoke(min(timeout, max(timeout / 3, HANDSHAKE_S_MIN)), request, xid)
 
     def _read_socket(self, read_timeout: float) -> Any:
         """Read one answer, event or ping. ConnectionDropped if it makes no sense."""

@@ -1,8 +1,10 @@
 """Messages with event times that are out of order and partly late, and the batch recomputation of their counts.
 
 The times of the messages go from START to SPAN_MS later; every fifth is put back by up to JITTER_MS. In the last
-quarter some have a time of the first minutes instead: in batches of at most three eighths of all, their windows are
-closed. They have the property `late`. The last message of each partition is a day later, and closes all windows before.
+eighth some have a time of the first minutes instead. They have the property `late`, and a key, because clients choose
+the partition of other messages by chance. Batches of at most three eighths of all messages read less than seven eighths
+of any partition before those windows are closed. The last message of each partition is a day later, and closes all
+windows before.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def events(count: int) -> Iterator[Event]:
     chance = random.Random(17)
     for number in range(count):
         key = f"k{number % KEYS}" if number % KEYS else None
-        late = number >= count * 3 // 4 and number % 40 < 2
+        late = number >= count * 7 // 8 and 1 <= number % 40 <= 2
         at_ms = START + (chance.randrange(300_000) if late else number * SPAN_MS // count)
         if not late and number % 5 == 0:
             at_ms -= chance.randrange(JITTER_MS)

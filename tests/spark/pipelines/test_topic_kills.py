@@ -142,7 +142,7 @@ def test_windows_equal_a_batch_row_for_row_whatever_was_killed(spark, server, cl
     options = {"service.url": server.url, "admin.url": server.web}
     expected = recomputed(spark, options, SOURCE)
     assert windows(client, *partitions(run.to)) == expected
-    # late messages are in the last quarter, behind all kills of drivers
+    # late messages are in the last eighth, behind all kills of drivers
     late = sum(event.late for event in events(ROWS))
     told = re.findall(r"^counted \d+ of \d+ rows in \d+ batches; (\d+) late$", run.log(), re.MULTILINE)
     assert [int(each) for each in told] == [late], run.log()[-4000:]
