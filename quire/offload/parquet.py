@@ -47,6 +47,7 @@ _OF_SOURCE: Final = {
     "__publishTime": _TIMESTAMP,
     "__eventTime": _TIMESTAMP,
     "__properties": pa.map_(pa.string(), pa.string()),
+    "__orderingKey": pa.binary(),
     "__schemaVersion": pa.int64(),
 }
 _REBUILT: Final = ["__entry", "__header", "value", "__stored", "__checksum"]
@@ -149,6 +150,7 @@ class _Group:
             "__publishTime": [_microseconds(row.publish_ms) for row in rows],
             "__eventTime": [_microseconds(row.event_ms or None) for row in rows],
             "__properties": [list(dict(row.properties).items()) for row in rows],
+            "__orderingKey": [row.ordering_key for row in rows],
             "__schemaVersion": [_version(row.schema_version) for row in rows],
             "__kind": [row.kind for row in rows],
             "__header": [row.header for row in rows],
@@ -230,6 +232,8 @@ class OffloadedLedger:
             columns = self._parquet.read_row_group(number, columns=_REBUILT, use_threads=False).to_pydict()
         except (pa.ArrowException, OSError) as error:
             raise OffloadedLedgerError(f"{self._path}, row group {number}: {error}") from None
+        if missing := [name for name in _REBUILT if name not in columns]:
+            raise OffloadedLedgerError(f"{self._path} has no column {missing[0]}: offload the ledger again")
         ids, headers, values = columns["__entry"], columns["__header"], columns["value"]
         found: list[bytes] = []
         start = 0

@@ -52,6 +52,7 @@ class Row(NamedTuple):
     publish_ms: int | None = None
     event_ms: int = 0
     """0: none."""
+    ordering_key: bytes | None = None
     schema_version: bytes = b""
     """Empty: none."""
     stored: bytes | None = None
@@ -98,6 +99,7 @@ def _rows(entry: bytes) -> list[Row]:
         properties=properties_of(metadata),
         publish_ms=metadata.publish_time if metadata.HasField("publish_time") else None,
         event_ms=metadata.event_time,
+        ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
         schema_version=metadata.schema_version,
         stored=payload,
     )
@@ -152,6 +154,7 @@ def _batch(metadata: MessageMetadata, header: bytes, payload: bytes, like: Row) 
                 key=key_of(single),
                 properties=properties_of(single),
                 event_ms=single.event_time,
+                ordering_key=single.ordering_key if single.HasField("ordering_key") else None,
             )
         )
         header, start = b"", after
