@@ -14,6 +14,9 @@ from bench.procs import cpu_s
 from bench.raw_bookie import LEDGERS, flood
 
 SIZE = 4096
+FORMER_SESSION_S = 15.0
+"""Time after which ZooKeeper has ended the session of a killed bookie (zkTimeout is 10 s). A start waits for that before
+it is ready, which is no part of the recovery."""
 FLUSHED_LATE: dict[str, object] = {"flushInterval": 3_600_000, "gcWaitTime": 3_600_000}
 
 
@@ -33,6 +36,7 @@ def recovery_rows(run: Run, megabytes: int) -> list[Row]:
                 port = group.bookies[0].port
                 filled, _ = flood(port, 1, SIZE, 500, entries_max=(megabytes << 20) // SIZE // LEDGERS)
                 group.bookies[0].kill()
+                time.sleep(FORMER_SESSION_S)
                 begun = time.perf_counter()
                 restart(group, 0, {"dbStorage_writeCacheMaxSizeMb": 256})
                 with_journal = time.perf_counter() - begun
