@@ -15,8 +15,8 @@ from bench.raw_bookie import LEDGERS, flood
 
 SIZE = 4096
 FORMER_SESSION_S = 15.0
-"""Time after which ZooKeeper has ended the session of a killed bookie (zkTimeout is 10 s). A start waits for that before
-it is ready, which is no part of the recovery."""
+"""Time after which ZooKeeper has ended the session of a killed bookie (zkTimeout is 10 s). A start waits for that
+before it is ready, which is no part of the recovery."""
 FLUSHED_LATE: dict[str, object] = {"flushInterval": 3_600_000, "gcWaitTime": 3_600_000}
 
 
