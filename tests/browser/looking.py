@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ class Look:
         """Go to the page of a topic."""
         self.go(f"topic/{quote(name, safe='')}{'/' if tab else ''}{tab}")
 
-    def shows(self, text: str, where: str = "main") -> Locator:
+    def shows(self, text: str | re.Pattern[str], where: str = "main") -> Locator:
         """Wait until a text is visible."""
         found = self.page.locator(where).get_by_text(text).first
         expect(found).to_be_visible()

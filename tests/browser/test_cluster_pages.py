@@ -97,7 +97,7 @@ def test_a_namespace_that_does_not_exist_is_named(look: Look) -> None:
 
 def test_the_map_has_each_ledger_and_says_that_all_were_examined(look: Look) -> None:
     look.go("ledgers")
-    look.shows(re.compile(r"Examined (\d+) of \1 ledgers"))  # type: ignore[arg-type]
+    look.shows(re.compile(r"Examined (\d+) of \1 ledgers"))
     table = look.page.get_by_role("group", name="Ledgers on bookies")
     for topic in TOPICS:
         expect(table.get_by_role("link", name=topic.removeprefix("persistent://"), exact=True).first).to_be_visible()

@@ -114,7 +114,7 @@ def test_bookies_have_disks_and_thresholds_of_their_web_ports(look: Look) -> Non
     expect(look.page.get_by_role("meter")).to_have_count(4)
     look.page.get_by_text("Folders and thresholds").first.click()
     look.shows("quireDiskReserveMb")
-    look.shows(re.compile(r"\d ms"))  # type: ignore[arg-type]
+    look.shows(re.compile(r"\d ms"))
     checked(look, "bookies")
 
 

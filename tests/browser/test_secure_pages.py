@@ -100,7 +100,7 @@ def test_an_administrator_sees_topics_brokers_ledgers_and_messages(
     look.go("brokers")
     look.shows("2 brokers serve")
     look.go("ledgers")
-    look.shows(re.compile(r"Examined (\d+) of \1 ledgers"))  # type: ignore[arg-type]
+    look.shows(re.compile(r"Examined (\d+) of \1 ledgers"))
 
 
 def test_bookies_are_reached_at_their_web_ports_behind_https(

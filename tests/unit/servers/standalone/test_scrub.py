@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,11 +97,15 @@ async def test_a_damaged_only_copy_is_reported_once_and_stays_marked(world: Worl
         file = world.disk.open(path)
         file.pwrite(bytes([data[at + 15] ^ 2]), at + 15)
         scrubber = Scrubber(bookie, MemoryStore(tree), None)
+
+        def has_run(rounds: int) -> bool:
+            return scrubber.counts.rounds == rounds
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(scrubber.run)
             for rounds in (1, 2):
                 scrubber.ask()
-                await until(lambda: scrubber.counts.rounds == rounds, within=60)  # noqa: B023
+                await until(partial(has_run, rounds), within=60)
             await trio.sleep(RETRY_S + 50)  # it is looked at again, without another line
             assert list(scrubber.records[0].damages[7]) == [3]
             await bookie.storage.delete_ledger(7)
