@@ -18,7 +18,12 @@ from simulation.common.bugs import plant
 from simulation.common.checkers import ViolationError
 from simulation.day.history import run_day_history
 from simulation.ledger.checkers import LedgerViolationError
-from simulation.ledger.history import run_ledger_history, run_losing_history, run_spread_history
+from simulation.ledger.history import (
+    run_housekeeping_history,
+    run_ledger_history,
+    run_losing_history,
+    run_spread_history,
+)
 from simulation.standalone.client_history import run_client_history
 from simulation.standalone.compaction_history import run_compaction_history
 from simulation.standalone.explain_history import run_explain_history
@@ -50,6 +55,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "ledger": run_ledger_history,
     "spread": run_spread_history,
     "losing": run_losing_history,
+    "housekeeping": run_housekeeping_history,
     "day": run_day_history,
     "cluster": run_cluster_history,
     "transacting": run_transacting_history,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -38,7 +38,16 @@ from simulation.ledger import swarm as ledger_swarm
 from simulation.ledger.checkers import LedgerChecker, LedgerHistory
 from simulation.ledger.faults import LedgerNemesis
 from simulation.ledger.hosts import ClientNode
-from simulation.ledger.losing import SCRUB_ERRORS, LosingNemesis, LosingNode, Losses, draw_losses, until_whole
+from simulation.ledger.losing import (
+    LIMBO_WAYS,
+    SCRUB_ERRORS,
+    WAYS,
+    LosingNemesis,
+    LosingNode,
+    Losses,
+    draw_losses,
+    until_whole,
+)
 from simulation.ledger.observing import recoveries_observed
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
@@ -71,6 +80,8 @@ class LedgerSummary:
     faults: tuple[tuple[str, int], ...] = field(default=())
     """Faults by kind."""
     virtual_s: float = 0.0
+    limbos: int = 0
+    """Starts of bookies that found ledgers in limbo."""
 
     @property
     def folder_faults(self) -> int:
@@ -85,8 +96,8 @@ class LedgerSummary:
             "followed,"
             f" {self.copies} copies checked,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes"
-            f" ({self.dropping_crashes} dropped unsynced writes), {self.virtual_s:.0f} virtual s,"
-            f" digest {self.digest[:16]}"
+            f" ({self.dropping_crashes} dropped unsynced writes), {self.limbos} starts in limbo,"
+            f" {self.virtual_s:.0f} virtual s, digest {self.digest[:16]}"
         )
 
 
@@ -97,7 +108,7 @@ class LedgerStory:
 
     def __init__(self, universe: Universe, tale: Tale, *, spread: bool = False, loses: bool = False) -> None:
         """`spread`: bookies have several directories, each with faults of its own. `loses`: bookies lose data, and
-        copy it back (losing.py).
+        copy it back (losing.py). Both: in every history bookies have several directories, compact, and go into limbo.
         """
         self.universe = universe
         self.tale = tale
@@ -112,6 +123,7 @@ class LedgerStory:
         self.recoveries = 0
         self.followed = 0
         self.ensemble_changes = 0
+        self.limbos = 0
         self._rushed: list[int] = []
         """Ledgers that others are to recover too, at the same time."""
 
@@ -119,7 +131,10 @@ class LedgerStory:
         """Draw the options of the seed, and make the hosts."""
         drawn = ledger_swarm.draw(self.universe.derive("swarm"))
         directories = self.universe.derive("directories")
-        self.swarm = ledger_swarm.draw_directories(drawn, directories) if self._spread else drawn
+        if self._spread and self._loses:
+            self.swarm = ledger_swarm.draw_house(drawn, directories)
+        else:
+            self.swarm = ledger_swarm.draw_directories(drawn, directories) if self._spread else drawn
         if self._loses:
             self._cast_losing(self.universe.derive("losses"))
             return
@@ -130,9 +145,10 @@ class LedgerStory:
 
     def _cast_losing(self, rng: Random) -> None:
         """Make the hosts of bookies that lose data, perhaps with several directories."""
-        if rng.random() < 0.4:
+        if not self._spread and rng.random() < 0.4:
             self.swarm = ledger_swarm.draw_directories(self.swarm, rng)
-        self.swarm, self.losses = draw_losses(self.swarm, rng)
+        self.swarm, self.losses = draw_losses(self.swarm, rng, ways=LIMBO_WAYS if self._spread else WAYS)
+        self.losses = replace(self.losses, surely=self._spread)
         self.checker = LedgerChecker(self._has, self._fenced)
         self.all_bookies = [LosingNode(self, f"b{number}", self.losses) for number in range(self.swarm.bookies)]
         self.clients = [ClientNode(self, f"c{number}") for number in range(self.swarm.clients)]
@@ -192,6 +208,7 @@ class LedgerStory:
         """Check a bookie that has replayed its journal: it must have what it acknowledged."""
         self.tell(node.name, "BookieOpened")
         self.checker.bookie_back(node.id)
+        self.limbos += node.bookie is not None and bool(node.bookie.storage.limbo.ledgers())
         if self.tale.on and node.bookie is not None:
             for storage in node.bookie.storage.directories:
                 self._listen(node, storage)
@@ -339,6 +356,7 @@ class LedgerStory:
             dropping_crashes=sum(1 for dropped in crashes if dropped.writes or dropped.batches),
             faults=tuple(sorted(self.nemesis.done.items())),
             virtual_s=trio.current_time(),
+            limbos=self.limbos,
         )
 
 
@@ -379,5 +397,7 @@ def run_ledger_history(
 
 run_losing_history = partial(run_ledger_history, loses=True)
 """As `run_ledger_history`, of bookies that lose data and copy it back."""
+run_housekeeping_history = partial(run_ledger_history, spread=True, loses=True)
+"""As `run_ledger_history`, of bookies with several directories, compactions and limbo, all in every history."""
 run_spread_history = partial(run_ledger_history, spread=True)
 """As `run_ledger_history`, of bookies with several directories."""

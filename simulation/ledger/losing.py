@@ -8,7 +8,7 @@ at each crash. Bits flip only where nothing else is lost; the scrubber heals the
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,11 +60,18 @@ class Losses:
     full_disks: bool
     unjournaled: str = ""
     """Name of that bookie."""
+    surely: bool = False
+    """True if each history has a loss, whatever faults it draws."""
 
 
-def draw_losses(swarm: LedgerSwarm, rng: random.Random) -> tuple[LedgerSwarm, Losses]:
+WAYS: Final = ("wiped", "wiped", "unjournaled", "scrubbed")
+LIMBO_WAYS: Final = ("wiped", "wiped", "unjournaled")
+"""The ways that lead to limbo."""
+
+
+def draw_losses(swarm: LedgerSwarm, rng: random.Random, *, ways: Sequence[str] = WAYS) -> tuple[LedgerSwarm, Losses]:
     """Draw which data is lost, and how bookies watch and scrub their disks."""
-    way = rng.choice(("wiped", "wiped", "unjournaled", "scrubbed"))
+    way = rng.choice(ways)
     settings: dict[str, Any] = {
         "integrity_check": True,
         "integrity_stamp": True,
@@ -136,6 +143,21 @@ class LosingNemesis(LedgerNemesis):
         super()._begin(nursery)
         if self._losses.way == "wiped":
             nursery.start_soon(self._lose_often, name="losses")
+        elif self._losses.way == "unjournaled" and self._losses.surely:
+            nursery.start_soon(self._kill_unjournaled, name="losses")
+
+    async def _kill_unjournaled(self) -> None:
+        """Kill the bookie that journals no entries, once it is whole."""
+        (node,) = [each for each in self.story.bookies if each.name == self._losses.unjournaled]
+        assert isinstance(node, LosingNode)
+        await trio.sleep(self._losing.uniform(0, 2))
+        with trio.move_on_after(WAIT_S):
+            while node not in self._nodes() or self._down >= self.story.swarm.down_max or not node.is_whole:
+                await trio.sleep(0.1)
+            with self._harming(), self._taken(node):
+                await node.crash(lose_unsynced=self._losing.random() < 0.5)
+                self.note(LOST, host=node.name, what="memory")
+                await self._come_back(node)
 
     async def _lose_often(self) -> None:
         nodes = [each for each in self.story.bookies if isinstance(each, LosingNode)]

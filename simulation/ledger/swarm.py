@@ -119,6 +119,15 @@ def draw(rng: random.Random) -> LedgerSwarm:
     )
 
 
+def draw_house(swarm: LedgerSwarm, rng: random.Random) -> LedgerSwarm:
+    """Draw several ledger directories, and compactions where `swarm` has none, on top of the rest."""
+    journals, directories = rng.choice(((1, 2), (1, 3), (2, 2), (2, 3)))
+    settings = swarm.bookie_settings
+    while not settings:
+        settings = draw_compaction(rng)
+    return replace(swarm, journals=journals, directories=directories, bookie_settings=settings)
+
+
 def draw_directories(swarm: LedgerSwarm, rng: random.Random) -> LedgerSwarm:
     """Draw the number of directories of the bookies, on top of the rest."""
     journals, directories = rng.choice(((1, 1), (1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)))
