@@ -81,6 +81,22 @@ def _version(url: str, theirs: str) -> CheckResult:
 def _bookie(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
     yield _answer(client, url, "ready", OF_BOOKIE, _UNREACHED)
     yield _answer(client, url, "health", "/api/v1/bookie/sanity", "A write or a read fails: see the log of the bookie")
+    yield from _limbo(client, url)
+
+
+def _limbo(client: httpx2.Client, url: str) -> Iterator[CheckResult]:
+    """Yield the verdict about lost data; none of a bookie of Apache BookKeeper, which has no such resource."""
+    answer = _get(client, f"{url}/api/v1/bookie/data_integrity")
+    if answer is None or not answer.is_success:
+        return
+    found = answer.json()
+    yield verdicts.limbo(
+        url,
+        found["ledgersInLimbo"],
+        found["ledgersWithLostEntries"],
+        found["firstLedgersWithLostEntries"],
+        found["lastFailure"],
+    )
 
 
 def _answer(client: httpx2.Client, url: str, name: str, path: str, remedy: str) -> CheckResult:

@@ -24,6 +24,8 @@ SKEW_WARNING_S: Final = 2.0
 """Twice the resolution of the header `Date`."""
 SKEW_BAD_S: Final = 60.0
 CERTIFICATE_WARNING_S: Final = 14 * 86400
+NAMED_MAX: Final = 5
+"""Ledgers that a verdict names."""
 FLEETING: Final = ("tmpfs", "ramfs")
 UNSAFE: Final = frozenset(("nobarrier", "barrier=0"))
 """Options with which a sync does not empty the disk's own cache."""
@@ -138,6 +140,29 @@ def scrubbed(url: str, ledgers: float, logs: float) -> CheckResult:
     what = f"{url} has {ledgers:g} ledgers with damaged entries, {logs:g} entry logs with a damaged header or map"
     remedy = f'GET {url}/api/v1/bookie/scrub names them; docs/operating.md, "Bits that change on the disk"'
     return bad("scrub", what, remedy) if ledgers else warning("scrub", what, remedy)
+
+
+def limbo(url: str, ledgers: int, lost: int, lost_ids: Sequence[int], failure: str) -> CheckResult:
+    """Judge a bookie that may have lost data. `ledgers`: in limbo; `lost`: those of which no member has some entry,
+    `lost_ids` the first of them; `failure`: why a ledger stays in limbo, empty if that is not known.
+    """
+    if lost:
+        shown = ", ".join(map(str, lost_ids[:NAMED_MAX])) + (
+            f" and {lost - NAMED_MAX} more" if lost > NAMED_MAX else ""
+        )
+        return bad(
+            "limbo",
+            f"{url}: an entry is lost, no member has it, of {lost} ledgers: {shown}",
+            "Bring back the disk of a bookie that had it; without one, keep what is left (quire shell readledger -l "
+            'ID) and delete the ledger (docs/operating.md, "A bookie that lost data")',
+        )
+    if ledgers:
+        return warning(
+            "limbo",
+            f"{url} has {ledgers} ledgers in limbo" + (f": {failure}" if failure else ""),
+            "Wait, with their other bookies started: quire shell dataintegrity shows how far the copying is",
+        )
+    return ok("limbo", f"{url} has no ledgers in limbo")
 
 
 def open_descriptors(of: str, open_now: float, limit: float) -> CheckResult:

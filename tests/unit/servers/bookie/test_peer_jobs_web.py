@@ -1,6 +1,6 @@
 """The scrubber and the data integrity check over HTTP, and the shell's commands for them.
 
-Covers quire/servers/bookie/peer_jobs_web.py, quire/cli/shell/running/jobs.py.
+Covers quire/servers/bookie/peer_jobs_web.py, quire/cli/shell/running/jobs.py; of quire doctor, what it asks the check.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from quire.cli.checkup.running import examine
+from quire.cli.checkup.verdicts import CheckResult, Grade
 from quire.cli.shell.main import run_shell
 from tests.support.waiting import until
 from tests.unit.bookie.build import Client
@@ -84,6 +86,29 @@ async def test_the_shell_shows_the_ledgers_in_limbo(tmp_path: Path) -> None:
         web.jobs.integrity.progress.lost[26] = None
         _, out, _ = await shell("-ledgeridformat", "hex", "dataintegrity", "-url", web.url)
         assert "  ledger 1a: an entry is lost, no member has it\n" in out
+
+
+async def test_doctor_warns_of_ledgers_in_limbo_and_names_those_with_lost_entries(tmp_path: Path) -> None:
+    async with with_web_and_jobs(tmp_path) as web:
+        progress = web.jobs.integrity.progress
+
+        async def limbo() -> CheckResult:
+            found = await trio.to_thread.run_sync(lambda: list(examine(web.url, None, None)))
+            (verdict,) = [each for each in found if each.name == "limbo"]
+            return verdict
+
+        assert (await limbo()).verdict is Grade.OK
+        for ledger_id in range(20, 28):
+            web.bookie.storage.limbo.put(ledger_id, b"key")
+        progress.round_done("ledger 20: no other bookie answers")
+        found = await limbo()
+        assert found.verdict is Grade.WARNING
+        assert "8 ledgers in limbo: ledger 20: no other bookie answers" in found.what
+        progress.lost = dict.fromkeys(range(21, 28))
+        found = await limbo()
+        assert found.verdict is Grade.BAD
+        assert "of 7 ledgers: 21, 22, 23, 24, 25 and 2 more" in found.what
+        assert "quire shell readledger" in found.remedy
 
 
 async def test_the_port_comes_from_the_configuration_and_a_failure_is_one_line(tmp_path: Path) -> None:
