@@ -157,15 +157,15 @@ async def run(first: int, count: int, *, crash: bool) -> int:
 
 
 @pytest.mark.seeded
+@pytest.mark.parametrize("crash", [False, True], ids=["alive", "crashed"])
+@pytest.mark.parametrize("count", [1, 7, ALWAYS], ids=["one", "seven", "all-that-follow"])
 async def test_a_disk_that_is_full_at_any_one_step_loses_nothing_that_was_acknowledged(
-    log_events: list[dict[str, object]],
+    count: int, crash: bool, log_events: list[dict[str, object]]
 ) -> None:
     total = await run(ALWAYS, 0, crash=False)
     assert total > 30
     for first in range(0, total, effort(quick=10, full=1)):
-        for count in (1, 7, ALWAYS):
-            await run(first, count, crash=False)
-            await run(first, count, crash=True)
+        await run(first, count, crash=crash)
     errors = {event["event"] for event in log_events if event["level"] == "error"}
     assert errors <= EXPECTED
     log_events.clear()
