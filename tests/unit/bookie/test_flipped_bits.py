@@ -1,154 +1,105 @@
 """One bit flips in any file of a bookie: it is found or harmless, never delivered, and never a silent loss.
 
 The files are real, so the indexes of RocksDB have theirs; test_damage.py has other damage on simulated disks, and
-tests/cluster/test_damage.py whole servers. Covers bookie/, bookie/scrubber/.
+tests/cluster/test_damage.py whole servers. Three planted bugs show that the seeds can fail. Covers bookie/,
+bookie/scrubber/.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 
-from bookie.bookie import Bookie, open_bookie
-from bookie.config import BookieConfig
-from bookie.errors import BookieError
-from bookie.scrubber.scrubber import Scrubber
-from quire.metadata.errors import MetadataError
-from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
-from quire.metadata.ledgers import LedgerManager, SequenceLedgerIds
-from quire.metadata.local.memory import MemoryStore, MemoryTree
+from bookie import recovery
+from bookie.journal.format import NO_MARK, LogMark
+from bookie.journal.seal import ReplayPlan, Sealed
 from quire.service.log import Event
-from quire.wire.bookkeeper.errors import DigestMismatchError
-from quire.wire.bookkeeper.v2 import Rc
-from quire.world.real import real_world
-from simulation.machines.damage import SeenStore
+from quire.wire.bookkeeper.entry import Digest
+from quire.world import map_witness, real_key_value
+from quire.world.unwrap import leaves
 from tests.support.effort import effort
-from tests.support.waiting import until
-from tests.unit.bookie.build import CONFIG, DIGEST, Client, entry, opened
+from tests.unit.bookie.flips import DAMAGED, HARMLESS, MAP, REFUSED, Image, make_image, outcome_of
 
 pytestmark = pytest.mark.real_clock(seconds=900)
-SEEDS = effort(quick=6, full=200)
-OLD, NEW = range(20), range(20, 30)
-"""Entries in the entry logs, and those that only the journal of a killed bookie has."""
-LEDGERS = 3
-FENCED = 1
-
-
-class Image:
-    """Folders of a stopped and of a killed bookie, and their metadata."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "data"
-        self.kept = folder / "kept"
-        self.tree = MemoryTree()
-        self.ledgers: list[int] = []
-        self.config: BookieConfig = replace(
-            CONFIG,
-            journal_directories=(str(self.folder / "journal"),),
-            ledger_directories=(str(self.folder / "ledgers"),),
-            scrub_rate=1_000_000,
-            disk_reserve_mb=0,
-        )
-
-    def keep(self, name: str) -> None:
-        shutil.copytree(self.folder, self.kept / name)
-
-    def put_back(self, name: str) -> None:
-        shutil.rmtree(self.folder)
-        shutil.copytree(self.kept / name, self.folder)
+FULL = 200
+SEEDS = effort(quick=6, full=FULL)
+RIGHT = {REFUSED, DAMAGED, MAP, HARMLESS}
 
 
 @pytest.fixture
 async def image(tmp_path: Path) -> Image:
-    made = Image(tmp_path)
-    world = real_world(1)
-    async with opened(world, made.tree, made.config) as bookie:
-        store = MemoryStore(made.tree)
-        manager = LedgerManager(store, ids=SequenceLedgerIds(store, "/ledgers"), rng=world.rng)
-        client = Client(bookie)
-        for _ in range(LEDGERS):
-            metadata = LedgerMetadata(
-                ensemble_size=1,
-                write_quorum=1,
-                ack_quorum=1,
-                fragments=(Fragment(0, (made.config.id,)),),
-                password=b"secret",
-            )
-            made.ledgers.append((await manager.create(metadata))[0])
-            await client.add(made.ledgers[-1], OLD[0], len(OLD))
-        await client.fence(made.ledgers[FENCED])
-        await bookie.checkpoint()
-        bookie.storage.end_log_later()
-        for ledger_id in made.ledgers:
-            if ledger_id != made.ledgers[FENCED]:
-                await client.add(ledger_id, NEW[0], len(NEW))
-        made.keep("killed")
-    made.keep("stopped")
-    return made
-
-
-def flip(folder: Path, rng: random.Random) -> str:
-    """Flip a bit of one file, up to its last byte that is not zero; return what was done."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
-    own = [path for path in files if path.parent.name == "current"]  # the others are of RocksDB
-    path = rng.choice(own if rng.random() < 0.6 else files)
-    data = bytearray(path.read_bytes())
-    at = rng.randrange(max(1, len(data.rstrip(b"\0"))))
-    data[at] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-    return f"{path.relative_to(folder)}: a bit of byte {at}"
-
-
-async def outcome(image: Image, bookie: Bookie, done: str) -> str:
-    """Read everything, as a client does that verifies digests, and scrub; return what was found."""
-    client, errors = Client(bookie), set()
-    for ledger_id in image.ledgers:
-        fenced = ledger_id == image.ledgers[FENCED]
-        assert not fenced or bookie.storage.is_fenced(ledger_id), f"{done}: the fence is forgotten"
-        for entry_id in OLD if fenced else [*OLD, *NEW]:
-            found = await client.read(ledger_id, entry_id)
-            if found.rc == Rc.OK and bytes(found.entry) == entry(ledger_id, entry_id):
-                continue
-            errors.add((ledger_id, entry_id))
-            if found.rc == Rc.OK:
-                with pytest.raises(DigestMismatchError):
-                    DIGEST.open(ledger_id, entry_id, memoryview(found.entry))
-            else:
-                assert found.rc == Rc.IO, f"{done}: entry {ledger_id}:{entry_id} is answered with {found.rc!r}"
-    await bookie.checkpoint()
-    scrubber = Scrubber(bookie, MemoryStore(image.tree), None)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(scrubber.run)
-        scrubber.ask()
-        await until(lambda: scrubber.counts.rounds, within=60)
-        nursery.cancel_scope.cancel()
-    record = scrubber.records[0]
-    seen = {(ledger_id, entry_id) for ledger_id, each in record.damages.items() for entry_id in each}
-    assert errors <= seen, f"{done}: the scrub has not found {sorted(errors - seen)}"
-    if errors:
-        return "entries are damaged"
-    return "a log's map is damaged" if record.damaged_logs else "harmless"
+    return await make_image(tmp_path)
 
 
 async def test_a_flipped_bit_of_any_file_is_found_or_harmless(image: Image, log_events: list[Event]) -> None:
     outcomes: Counter[str] = Counter()
     for seed in range(SEEDS):
-        rng = random.Random(seed)
-        image.put_back(rng.choice(("killed", "stopped")))
-        done = flip(image.folder, rng)
-        try:
-            async with open_bookie(real_world(seed), image.config, SeenStore(image.tree)) as bookie:
-                found = await outcome(image, bookie, done)
-        except (BookieError, MetadataError, OSError) as error:
-            found = "the start is refused" if str(error) else f"without a reason: {type(error).__name__}"
-        outcomes[found] += 1
+        outcomes[await outcome_of(image, seed)] += 1
         log_events.clear()  # damage is an error of the log, as it should be
     print(dict(outcomes))
-    assert outcomes.keys() <= {"the start is refused", "entries are damaged", "a log's map is damaged", "harmless"}
+    assert outcomes.keys() <= RIGHT
     assert len(outcomes) > 1
+
+
+# --- planted bugs: the same seeds find them
+
+
+def digest_not_verified(patch: pytest.MonkeyPatch) -> None:
+    def blind(self: Digest, ledger_id: int, entry_id: int, entry: memoryview) -> memoryview:
+        return entry[self.overhead :]
+
+    patch.setattr(Digest, "open", blind)
+
+
+def index_believed(patch: pytest.MonkeyPatch) -> None:
+    """RocksDB opens its files up to the first damage, and nothing proves what was synced behind it."""
+    patch.setattr(map_witness, "_check_prefix", lambda file, data, prefix, found: True)
+    patch.setattr(real_key_value, "_check_sequence", lambda path, expected, found: None)
+
+
+def last_mark_believed(patch: pytest.MonkeyPatch) -> None:
+    """Replay uses lastMark and the apparent end of the journal, and ignores the seal."""
+
+    def trusting(last_mark: LogMark | None, sealed: Sealed | None, ids: list[int], **_: str) -> ReplayPlan:
+        mark = last_mark or NO_MARK
+        return ReplayPlan(mark, mark.file_id)
+
+    patch.setattr(recovery, "plan_replay", trusting)
+
+
+BITES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], int]] = {
+    "digest-not-verified": (digest_not_verified, 61),
+    "index-believed": (index_believed, 102),
+    "last-mark-believed": (last_mark_believed, 46),
+}
+"""Planted bugs, and a seed that finds each. It is tried first, then all of `scripts/test --full`."""
+
+
+async def is_wrong(image: Image, seed: int) -> bool:
+    """Return whether damage is delivered, or something is silently lost."""
+    try:
+        return await outcome_of(image, seed) not in RIGHT
+    except BaseException as error:
+        if not any(isinstance(each, (AssertionError, pytest.fail.Exception)) for each in leaves(error)):
+            raise
+        return True
+
+
+@pytest.mark.parametrize("bug", BITES)
+async def test_a_planted_bug_is_found_by_a_flipped_bit(
+    bug: str, image: Image, monkeypatch: pytest.MonkeyPatch, log_events: list[Event]
+) -> None:
+    planted, known = BITES[bug]
+    assert not await is_wrong(image, known), "without the bug the seed is right"
+    planted(monkeypatch)
+    found = [known] if await is_wrong(image, known) else []
+    for seed in () if found else range(FULL):
+        if await is_wrong(image, seed):
+            found = [seed]
+            print(f"seed {known} finds {bug} no longer, and {seed} does: write it into BITES")
+            break
+    log_events.clear()
+    assert found, f"none of {FULL} seeds finds it"
