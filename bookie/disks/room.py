@@ -100,8 +100,12 @@ class DiskRoom:
         self._lacks("" if free >= wanted else f"{free} bytes are free, {wanted} are needed")
 
     def may_compact(self, free: int, unflushed: int) -> bool:
-        """Decide whether compaction, which needs room before it frees any, leaves enough of it."""
-        return not self._failure and free >= unflushed + self._ahead + self._spare
+        """Decide whether compaction, which needs room before it frees any, leaves enough of it.
+
+        An earlier failure of a write does not matter: adds wait for the reserve, and compaction may be all that can free
+        the room for it.
+        """
+        return free >= unflushed + self._ahead + self._spare
 
     def reserve_taken(self) -> None:
         """Forget earlier write failures: the reserve could be taken again."""

@@ -35,6 +35,8 @@ PAYLOAD = bytes(range(256)) * 256
 FULL = ("no room",)
 """Errors that a full disk logs: no write fails, and no checkpoint."""
 CHECKPOINT_FAILED = "checkpoint failed"
+LITTLE = 700 << 10
+"""Bytes that are less than a checkpoint needs."""
 ROUND_MAX_S = 60.0
 
 
@@ -109,6 +111,17 @@ class Ledgers:
                     assert answer.rc in (Rc.READ_ONLY, Rc.IO), answer
                     return
                 self.stored[ledger_id] = first + 5
+
+    async def fill_urgently(self, client: Client, free: Callable[[str], int], folder: str) -> None:
+        """Write urgent entries until hardly any room is left, or one is refused."""
+        ledger_id, _ = await self._manager.create(self._metadata)
+        self.stored[ledger_id] = 0
+        while free(folder) > LITTLE:
+            added = await client.ask(add_frames(ledger_id, self.stored[ledger_id], 1, PAYLOAD, flags=v2.HIGH_PRIORITY))
+            assert isinstance(added[0], v2.AddAcks)
+            if added[0].rc != Rc.OK:
+                return
+            self.stored[ledger_id] += 1
 
     async def check(self, client: Client) -> int:
         """Read everything that was acknowledged; return the number of entries."""
@@ -195,6 +208,29 @@ async def test_a_full_disk_is_compacted_in_what_little_room_it_has(
     # The copies may take the room of a checkpoint, which is then made again when they have replaced their logs.
     if any(event["level"] == "error" and CHECKPOINT_FAILED in event["event"] for event in log_events):
         expect_error(CHECKPOINT_FAILED)
+
+
+@pytest.mark.full
+async def test_a_disk_on_which_even_the_reserve_was_used_up_is_compacted_into_room_for_it(
+    disk: Path, log_events: list[Event]
+) -> None:
+    """Entries of cursors and recoveries fill what adds leave, until a write fails; compaction alone frees room."""
+    world = real_world()
+    store = await cluster(MemoryTree(), world)
+    config = replace(config_on(disk), force_when_full=True)
+    async with open_bookie(world, config, store) as bookie:
+        ledgers, client = Ledgers(store, bookie), Small(bookie)
+        with trio.fail_after(ROUND_MAX_S):
+            await ledgers.fill(client, bookie)
+            await ledgers.fill_urgently(client, world.disk.free_bytes, str(disk))
+            kept = sorted(ledgers.stored)[::3]
+            await ledgers.delete_these([each for each in sorted(ledgers.stored)[:-1] if each not in kept])
+            await until(lambda: not bookie.read_only and world.disk.free_bytes(str(disk)) > SIZE_MB << 18, within=50)
+            await ledgers.check(client)
+    errors = {str(event["event"]) for event in log_events if event["level"] == "error"}
+    expected = (*FULL, CHECKPOINT_FAILED, "journal group not written")
+    assert all(any(each in error for each in expected) for error in errors), errors
+    log_events.clear()
 
 
 @pytest.mark.expect_error(*FULL, "the bookie ends")

@@ -78,6 +78,15 @@ def test_a_failed_write_counts_until_the_reserve_is_there_again(room: DiskRoom) 
     assert room.reason == ""
 
 
+def test_compaction_needs_room_and_does_not_wait_for_the_reserve_after_a_failed_write(room: DiskRoom) -> None:
+    room.failed("No space left on device")
+    room.measured(SPARE + 500, 500, reserve_held=False)
+    assert room.is_full
+    assert not room.may_take_reserve(SPARE + 500, 500, RESERVE), "only compaction can free the room for it"
+    assert room.may_compact(SPARE + 500, 500)
+    assert not room.may_compact(SPARE + 499, 500)
+
+
 def test_adds_begin_again_only_with_the_reserve(room: DiskRoom) -> None:
     room.measured(0, 0, reserve_held=True)
     room.measured(1 << 40, 0, reserve_held=False)
