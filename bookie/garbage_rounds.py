@@ -80,6 +80,9 @@ class GarbageRounds:
         self._checkpoint = checkpoint
         self._hurried = trio.Event()
         self._asked: AskedCompactions | None = None
+        """What the next round was asked for..."""
+        self._running: AskedCompactions | None = None
+        """...and what the present one was."""
         self._metadata_throttle = CopyThrottle(config.metadata_rate)
         self.open_peers: OpenPeers | None = None
         """Connects to the other bookies. None: ledgers that they have by now stay here."""
@@ -95,14 +98,14 @@ class GarbageRounds:
         self._hurried.set()
 
     def force(self, asked: AskedCompactions) -> None:
-        """Begin a round at once, with the compactions that are asked for."""
+        """Begin a round with the compactions that are asked for: at once, or when the present one has ended."""
         self._asked = asked
         self._hurried.set()
 
     @property
     def forced(self) -> bool:
         """Return whether a round that was asked for is to come or runs."""
-        return self._asked is not None
+        return self._asked is not None or self._running is not None
 
     async def collect(self, metadata: MetadataStore, instance_id: str) -> Collected:
         """Drop what belongs to deleted ledgers; a stop breaks it off. MetadataError, OSError, BookieError: nothing or a
@@ -177,13 +180,15 @@ class GarbageRounds:
         while True:
             await self._until_due()
             began = trio.current_time()
-            good = await self._round(metadata, instance_id)
+            self._running, self._asked = self._asked, None
+            try:
+                good = await self._round(metadata, instance_id, self._running)
+            finally:
+                self._running = None
             self._observe(self.status.rounds if good else self.status.rounds_failed, began)
-            self._asked = None
 
-    async def _round(self, metadata: MetadataStore, instance_id: str) -> bool:
+    async def _round(self, metadata: MetadataStore, instance_id: str, asked: AskedCompactions | None) -> bool:
         """Collect and compact; return whether nothing failed."""
-        asked = self._asked
         if asked is None and self._disks.is_almost_full and self._config.force_when_full:
             asked = AskedCompactions()
         began = trio.current_time()

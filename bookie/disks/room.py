@@ -102,7 +102,7 @@ class DiskRoom:
     def may_compact(self, free: int, unflushed: int) -> bool:
         """Decide whether compaction, which needs room before it frees any, leaves enough of it.
 
-        An earlier failure of a write does not matter: adds wait for the reserve, and compaction may be all that can free
+        An earlier failure of a write does not matter: adds wait for the reserve, and perhaps only compaction can free
         the room for it.
         """
         return free >= unflushed + self._ahead + self._spare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -12,12 +12,14 @@ import trio
 from bookie.bookie import Bookie
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
+from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from bookie.gc_config import GcConfig
 from bookie.metrics import register
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
+from quire.metadata.store import MetadataStore
 from quire.service.metrics import Metrics
 from quire.service.serve import ConnectionCounts
 from simulation.machines.world import in_world
@@ -152,6 +154,45 @@ async def test_a_compaction_that_is_asked_for_comes_at_once() -> None:
         assert not bookie.garbage.forced
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
         await client.holds(living, range(10), PAYLOAD)
+
+
+async def test_a_compaction_that_is_asked_for_during_a_round_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, going_on = trio.Event(), trio.Event()
+    async with with_garbage() as (bookie, _, _):
+        collect = bookie.garbage.collect
+
+        async def slow(metadata: MetadataStore, instance_id: str) -> Collected:
+            begun.set()
+            await going_on.wait()
+            return await collect(metadata, instance_id)
+
+        monkeypatch.setattr(bookie.garbage, "collect", slow)
+        bookie.garbage.hurry()
+        await begun.wait()
+        bookie.garbage.force(AskedCompactions(major=True, minor=False))
+        going_on.set()
+        await trio.sleep(5)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
+        assert not bookie.garbage.forced
+
+
+async def test_a_round_that_ends_with_an_unforeseen_error_leaves_no_request_behind(
+    monkeypatch: pytest.MonkeyPatch, expect_error: Callable[[str], None]
+) -> None:
+    async with with_garbage() as (bookie, _, _):
+
+        async def wrong(metadata: MetadataStore, instance_id: str) -> Collected:
+            raise KeyError("x")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bookie.garbage, "collect", wrong)
+            bookie.garbage.force(AskedCompactions(major=True, minor=False))
+            await trio.sleep(1)
+        expect_error("background job failed")
+        assert not bookie.garbage.forced, "a request that is never served would count as running for ever"
+        bookie.garbage.force(AskedCompactions(major=True, minor=False))
+        await trio.sleep(30)
+        assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 1}
 
 
 async def test_suspended_compactions_do_not_come() -> None:
