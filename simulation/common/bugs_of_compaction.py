@@ -1,13 +1,16 @@
-"""Bugs to plant in the deletion of ledgers and in compactions of entry logs; see `bugs`."""
+"""Bugs to plant in the deletion of ledgers, in compactions of entry logs, and in scrubs; see `bugs`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+
+import trio
 
 from bookie.db_ledger_storage.location_index import _KEY, _LOCATION, LocationIndex
 from bookie.db_ledger_storage.log_contents import LogContents, LogMetadata
 from bookie.db_ledger_storage.log_map import LogMap, LogUsage
 from bookie.db_ledger_storage.log_writing.log_writer import LogWriter
+from bookie.scrubber.healing import Healed, Healer
 from simulation.common.patching import Patch
 
 
@@ -68,11 +71,41 @@ def _usage_not_worked_out_anew() -> list[Patch]:
     return [(LogMap, "usage", stale)]
 
 
+def _moved_row_dropped() -> list[Patch]:
+    """A compaction drops the row of the last entry that it moves together with others."""
+    move: Callable[[LocationIndex, int, Sequence[tuple[int, int, int]]], int] = LocationIndex.move
+
+    def dropping(self: LocationIndex, log_id: int, entries: Sequence[tuple[int, int, int]]) -> int:
+        moved = move(self, log_id, entries)
+        if len(entries) > 1:
+            ledger_id, entry_id, _ = entries[-1]
+            batch = self._rows.batch()
+            batch.delete(_KEY.pack(ledger_id, entry_id))
+            self._rows.write(batch, sync=False)
+        return moved
+
+    return [(LocationIndex, "move", dropping)]
+
+
+def _healed_unseen() -> list[Patch]:
+    """A scrub counts damaged entries as healed, and gets no copy of them."""
+
+    async def believing(self: Healer, *arguments: object) -> Healed:
+        await trio.lowlevel.checkpoint()
+        entry_ids = arguments[-1]
+        assert isinstance(entry_ids, Iterable)
+        return Healed(sorted(entry_ids), "")
+
+    return [(Healer, "heal", believing)]
+
+
 BUGS_OF_COMPACTION: dict[str, Callable[[], list[Patch]]] = {
     "copies-not-synced": _copies_not_synced,
     "log-deleted-before-index-sync": _log_deleted_before_index_sync,
     "rows-moved-blindly": _rows_moved_blindly,
     "torn-log-is-empty": _torn_log_is_empty,
     "usage-not-worked-out-anew": _usage_not_worked_out_anew,
+    "moved-row-dropped": _moved_row_dropped,
+    "healed-unseen": _healed_unseen,
 }
 """Bugs by name; the docstring describes each."""

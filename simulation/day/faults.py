@@ -1,7 +1,8 @@
 """The nemesis of a day: beside what harms any cluster, disks that fail, fill up and hang, bookies that stay away, and
 operators, with a liking for compactions under way.
 
-Excluded are losses that no cluster could survive: a second bookie lost for good, or one while others are down.
+Excluded are losses that no cluster could survive: a second bookie lost for good, or one while others are down; and
+flipped bits where a bookie may be lost.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import trio
 
 from bookie.bookie import Bookie
 from bookie.gc.schedule import AskedCompactions
-from simulation.common.nemesis import Harmed, Nemesis
 from simulation.common.nodes import BookieNode
 from simulation.day.swarm import DAY_S, DaySwarm
+from simulation.ledger.flips import FlippingNemesis, Lying
 
 HANG_S = 60.0
 COMPACTION_WAIT_S = 5.0
 
 
-class DayHarmed(Harmed, Protocol):
+class DayHarmed(Lying, Protocol):
     """History whose day is harmed."""
 
     lost: BookieNode | None
@@ -31,7 +32,7 @@ class DayHarmed(Harmed, Protocol):
     def swarm(self) -> DaySwarm: ...
 
 
-class DayNemesis(Nemesis):
+class DayNemesis(FlippingNemesis):
     """Nemesis of one day."""
 
     def __init__(self, story: DayHarmed) -> None:
@@ -133,7 +134,7 @@ class DayNemesis(Nemesis):
     async def _fill_disk(self, node: BookieNode) -> None:
         """Leave little or no room for a while; the bookie may crash meanwhile, and restart without room."""
         rng, disk = self.rng, node.host.disk
-        free = rng.choice((0, 700, 5000, 30_000, 400_000))
+        free = rng.choice((0, 700, 5000, 30_000, 400_000, 2_000_000))
         with self._taken(node):
             self.note("full disk", host=node.name, free=free)
             disk.limit(free)

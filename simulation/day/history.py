@@ -26,6 +26,7 @@ from quire.metadata.errors import NoNodeError
 from quire.metadata.ledgers import LedgerMetadata, initialize_layout
 from quire.metadata.local.memory import MemoryStore
 from quire.wire.bookkeeper.entry import Digest
+from quire.wire.bookkeeper.errors import BookkeeperWireError
 from quire.world.doors import World
 from simulation.cluster.checkers import ClusterChecker, Copy
 from simulation.cluster.hosts import RecoveryNode
@@ -44,6 +45,7 @@ from simulation.day.room import DiskUse, check_deleted, check_use
 from simulation.day.swarm import DAY_S, LOOK_S, DaySwarm
 from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import LedgerStory
+from simulation.ledger.losing import SCRUB_ERRORS, CaringNode
 from simulation.ledger.observing import recoveries_observed
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe, run
@@ -62,6 +64,8 @@ ERRORS = (
     "the storage has failed",
     "journal",
     "read failed",
+    *SCRUB_ERRORS,
+    "scrub of a directory stopped",
 )
 """Texts of log lines of level ERROR that faults of disks cause."""
 
@@ -81,6 +85,10 @@ class DaySummary:
     """Copies compared with what was appended."""
     share: float
     """Bytes of entry logs for each byte of living entries at the end, of all bookies."""
+    scrubbed: int
+    """Entries read by scrubs of bookies since their last start..."""
+    healed: int
+    """...and the damaged ones of these that were healed."""
     crashes: int
     faults: tuple[tuple[str, int], ...]
     virtual_s: float
@@ -91,7 +99,8 @@ class DaySummary:
             f"seed {self.seed}: {self.confirmed} confirmed in {self.ledgers} ledgers, {self.deleted} deleted,"
             f" {self.recoveries} recoveries, {self.repaired} members replaced, {self.compacted_logs} logs compacted in"
             f" {self.compactions} compactions, {self.compared} copies compared, {self.share:.2f} bytes of logs per"
-            f" living byte, {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes,"
+            f" living byte, {self.scrubbed} entries scrubbed, {self.healed} healed,"
+            f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes,"
             f" {self.virtual_s / 3600:.1f} virtual h, digest {self.digest[:16]}"
         )
 
@@ -103,19 +112,22 @@ class DayStory(LedgerStory):
     checker: ClusterChecker
 
     def _cast(self) -> None:
-        self.swarm = day_swarm.draw(self.universe.derive("swarm"))
+        self.swarm = day_swarm.draw(self.universe.derive("swarm"), self.universe.derive("upkeep"))
         self.checker = ClusterChecker(self._has, self._fenced)
         self.lost: BookieNode | None = None
-        self.all_bookies = [BookieNode(self, f"b{number}") for number in range(self.swarm.bookies)]
+        self.caring = [CaringNode(self, f"b{number}") for number in range(self.swarm.bookies)]
+        self.all_bookies = [*self.caring]
         self.clients = [DayClient(self, f"c{number}") for number in range(self.swarm.clients)]
         recovery = self.swarm.recovery_config()
         self.recoverers = [RecoveryNode(self, f"a{number}", recovery) for number in range(self.swarm.recoverers)]
-        self.nemesis = DayNemesis(self)
+        self.nemesis = self.flipping = DayNemesis(self)
         self.ends: dict[int, float] = {}
         self.compactions = 0
         self.compacted_logs = 0
         self.compared = 0
         self.share = 0.0
+        self.scrubbed = 0
+        self.healed = 0
         self.again: dict[str, dict[int, int]] = {}
         """By bookie and ledger: bytes of entries that were written again, which go with the ledger."""
         self.violation: ViolationError | None = None
@@ -175,7 +187,9 @@ class DayStory(LedgerStory):
         try:
             entry = memoryview(bytes(storage.reader.read_entry(ledger_id, entry_id)))
             payload = bytes(Digest(metadata.digest_type, metadata.password).open(ledger_id, entry_id, entry))
-        except (BookieError, OSError, ValueError) as error:
+        except (BookieError, BookkeeperWireError, OSError, ValueError) as error:
+            if (ledger_id, entry_id, copy.bookie_id) in self.flipping.flipped:
+                return 0
             raise LedgerViolationError(
                 "ReplicasAreEqual", ledger_id, entry_id, f"on {copy.bookie_id}: {error}"
             ) from None
@@ -205,6 +219,11 @@ class DayStory(LedgerStory):
             self.finished = True
             await self._with_client(self._close_all)
         await self._repair(store)
+        with trio.fail_after(2 * LIVENESS_S):
+            for kept in self.caring:
+                if kept is not self.lost:
+                    await self._scrub(kept)
+        self.flipping.flipped.clear()
         with trio.fail_after(LIVENESS_S):
             await self._with_client(self._write_and_delete)
             for node in self.bookies:
@@ -269,6 +288,19 @@ class DayStory(LedgerStory):
                 return f"ledger {ledger_id} names the lost bookie"
         copy = self.checker.missing()
         return "" if copy is None else f"{copy.bookie_id} lacks {copy.ledger_id}:{copy.entry_id}"
+
+    async def _scrub(self, node: CaringNode) -> None:
+        """Have a bookie scrub everything, as an operator may, and wait until all damage is healed."""
+        scrubber = node.scrubber
+        for _ in range(2):  # the second round begins after one that may have passed some damage
+            before = scrubber.counts.rounds
+            scrubber.ask()
+            while scrubber.counts.rounds == before:
+                await trio.sleep(1.0)
+        while any([record.damages for record in scrubber.records]):
+            await trio.sleep(1.0)
+        self.scrubbed += scrubber.counts.entries
+        self.healed += scrubber.counts.healed
 
     async def _compact(self, node: BookieNode) -> None:
         """Have a bookie collect garbage and compact, as an operator may."""
@@ -338,6 +370,8 @@ class DayStory(LedgerStory):
             compacted_logs=self.compacted_logs,
             compared=self.compared,
             share=self.share,
+            scrubbed=self.scrubbed,
+            healed=self.healed,
             crashes=sum(len(node.host.crashes) for node in self.nodes),
             faults=tuple(sorted(self.nemesis.done.items())),
             virtual_s=trio.current_time(),

@@ -12,14 +12,16 @@ from simulation.cluster.swarm import QUORUMS, WEEK_S
 from simulation.common import swarm
 from simulation.ledger.swarm import LedgerSwarm
 
+FLIPPED = "flipped entry"
+LOST = "lost bookie"
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 LOOK_S = 120.0
 """Virtual seconds between two measurements of a disk with room; one second would be most of the work of a day."""
 FAULTS = (
-    *[kind for kind in swarm.FAULTS if kind not in ("flipped entry", "lost messages")],
+    *[kind for kind in swarm.FAULTS if kind not in (FLIPPED, "lost messages")],
     "away",
-    "lost bookie",
+    LOST,
     "read-only",
     "full disk",
     "hung disk",
@@ -31,7 +33,8 @@ FAULTS = (
 )
 """Kinds of faults. away: a bookie is down for up to an hour, so that its ledgers are copied to others; lost bookie: its
 disk is gone for good; hung disk: no job ends for a minute; failed sync, failed reads: EIO; read-only, asked compaction,
-suspended compaction: no faults, but done amid them."""
+suspended compaction: no faults, but done amid them. A history with scrubs may have flipped entries, too, instead of a
+lost bookie."""
 FAULTS_PER_SEED = range(10, len(FAULTS) + 1)
 FREQUENT = ("crash amid compaction", "full disk", "away", "read-only")
 """Faults that many histories should have."""
@@ -65,6 +68,14 @@ class DaySwarm(LedgerSwarm):
     """Ledger directories of a bookie, all on one disk..."""
     journals: int
     """...and its journals."""
+    scrub_interval_s: int
+    """0: scrubs are only asked for."""
+    scrub_rate: int
+    usage_full: float
+    """Used fraction above which a directory takes no entries..."""
+    usage_warn: float
+    """...and above which major compaction waits."""
+    usage_low: float
     persist_status: bool
     """True if a restarted bookie stays as read-only as it was."""
 
@@ -90,6 +101,11 @@ class DaySwarm(LedgerSwarm):
             ledger_directories=tuple([f"/ledgers{number}" for number in range(self.directories)]),
             journal_directories=tuple([f"/journal{number}" for number in range(self.journals)]),
             persist_status=self.persist_status,
+            scrub_interval_s=self.scrub_interval_s,
+            scrub_rate=self.scrub_rate,
+            disk_usage_threshold=self.usage_full,
+            disk_usage_warn_threshold=self.usage_warn,
+            disk_usage_low_water_mark=self.usage_low,
         )
 
     def recovery_config(self) -> AutoRecoveryConfig:
@@ -104,11 +120,15 @@ class DaySwarm(LedgerSwarm):
         )
 
 
-def draw(rng: random.Random) -> DaySwarm:
-    """Draw the options of a seed."""
+def draw(rng: random.Random, upkeep: random.Random) -> DaySwarm:
+    """Draw the options of a seed; those of scrubs and thresholds from `upkeep`."""
     quorums = rng.choice(QUORUMS)
     faults: Sequence[str] = rng.sample(FAULTS, rng.choice(FAULTS_PER_SEED))
     faults = [*faults, *(kind for kind in FREQUENT if kind not in faults and rng.random() < 0.6)]
+    scrub_interval_s = upkeep.choice((0, 4 * HOUR_S, 12 * HOUR_S))
+    if scrub_interval_s and upkeep.random() < 0.7:
+        faults = [*(kind for kind in faults if kind != LOST), FLIPPED]
+    usage_full = upkeep.choice((0.5, 0.8, 0.95))
     minor_s = rng.choice((1200, HOUR_S))
     gc_wait_s = rng.choice((120, 600, 1200))
     return DaySwarm(
@@ -156,4 +176,9 @@ def draw(rng: random.Random) -> DaySwarm:
         directories=rng.choice((1, 1, 2)),
         journals=rng.choice((1, 1, 2)),
         persist_status=rng.random() < 0.3,
+        scrub_interval_s=scrub_interval_s,
+        scrub_rate=upkeep.choice((100, 1000)),
+        usage_full=usage_full,
+        usage_warn=usage_full - upkeep.choice((0.0, 0.2)),
+        usage_low=usage_full - upkeep.choice((0.0, 0.1)),
     )

@@ -33,6 +33,8 @@ class FlippingNemesis(FolderNemesis):
         self.story: Lying = story
         self._liars: dict[int, str] = {}
         """By ledger: the bookie with a damaged copy."""
+        self.flipped: set[tuple[int, int, str]] = set()
+        """(ledger, entry, bookie id) of each damaged copy, healed or not."""
         self._acts |= {"flipped entry": self._flip}
 
     async def _flip(self) -> bool:
@@ -63,6 +65,7 @@ class FlippingNemesis(FolderNemesis):
             end = ENTRY_HEAD + len(history.payloads[entry_id]) - 12
             node.host.disk.flip(path, offset + self.rng.randrange(16, max(32, end)), self.rng.randrange(8))
             self._liars[history.ledger_id] = bookie_id
+            self.flipped.add((history.ledger_id, entry_id, bookie_id))
             self.note("flipped entry", ledger=history.ledger_id, first=entry_id, last=entry_id, bookie=bookie_id)
             return True
         return False

@@ -97,13 +97,10 @@ def draw_losses(swarm: LedgerSwarm, rng: random.Random, *, ways: Sequence[str] =
     return drawn, Losses(way=way, full_disks=rng.random() < 0.3, unjournaled=name)
 
 
-class LosingNode(BookieNode):
+class CaringNode(BookieNode):
     """Host of a bookie that copies back what it lost, and scrubs."""
 
-    def __init__(self, story: Cluster, name: str, losses: Losses) -> None:
-        super().__init__(story, name)
-        if name == losses.unjournaled:
-            self.config: BookieConfig = replace(self.config, journal_write=False)
+    scrubber: Scrubber
 
     def start_jobs(self, nursery: trio.Nursery, world: World, bookie: Bookie, metadata: HostMetadata) -> None:
         config = AutoRecoveryConfig()
@@ -113,10 +110,8 @@ class LosingNode(BookieNode):
             async with open_repair_client(world, metadata, config) as client:
                 yield peers_on(client, config, bookie_id=self.id)
 
-        jobs = {
-            "data integrity": DataIntegrity(bookie, metadata, peers).run,
-            "scrub": Scrubber(bookie, metadata, peers).run,
-        }
+        self.scrubber = Scrubber(bookie, metadata, peers)
+        jobs = {"data integrity": DataIntegrity(bookie, metadata, peers).run, "scrub": self.scrubber.run}
         for name, job in jobs.items():
             tries = partial(keep_trying, name, job, bookie.job_failures, world.rng)
             nursery.start_soon(tries, name=f"bookie {name}")
@@ -126,6 +121,15 @@ class LosingNode(BookieNode):
         """Return whether it serves, and has all that it should have."""
         bookie = self.up
         return bookie is not None and self.ready.is_set() and not bookie.storage.limbo.ledgers()
+
+
+class LosingNode(CaringNode):
+    """Host of a bookie that loses data."""
+
+    def __init__(self, story: Cluster, name: str, losses: Losses) -> None:
+        super().__init__(story, name)
+        if name == losses.unjournaled:
+            self.config: BookieConfig = replace(self.config, journal_write=False)
 
 
 class LosingNemesis(LedgerNemesis):
@@ -241,5 +245,5 @@ def _empty(node: BookieNode, folder: str) -> None:
 async def until_whole(nodes: list[BookieNode]) -> None:
     """Wait until no bookie is in limbo. TooSlowError."""
     with trio.fail_after(LIMBO_S):
-        while not all([node.is_whole for node in nodes if isinstance(node, LosingNode)]):
+        while not all([node.is_whole for node in nodes if isinstance(node, CaringNode)]):
             await trio.sleep(0.5)

@@ -26,6 +26,7 @@ CHEAP = {
     "ledger": 4,
     "spread": 9,
     "losing": 8,
+    "housekeeping": 3,
     "cluster": 1,
 }
 """A quick seed of each history, of those that the other tests run."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from simulation.common.folder_nemesis import FOLDER_FAULTS
 from simulation.common.histogram import Histogram
 from simulation.common.sweep import Outcome, run_one, sweep
 from simulation.common.tale import Tale
@@ -27,6 +28,8 @@ FULL = range(1000)
 LOSING = (5, 6, 8, 22)
 """Quick seeds of losses: flipped bits, a bookie without a journal of entries, emptied folders and older images."""
 LOSING_FULL = range(300)
+HOUSEKEEPING = (3,)
+"""A quick seed."""
 UNMEASURED_MAX = 0.001
 """Share of the recoveries that may close a ledger without its length, as no copy of its last entry was reachable."""
 
@@ -103,3 +106,32 @@ def test_three_hundred_seeds_of_the_losing_history(capsys: pytest.CaptureFixture
     with capsys.disabled():
         counts = assert_good(list(sweep(["losing"], LOSING_FULL, jobs=JOBS)))
     assert counts["lost data"] >= 50
+
+
+# --- compactions, several directories and limbo, all in every history
+
+
+def test_nothing_confirmed_is_lost_while_bookies_compact_and_lose_directories(
+    histories: Histories, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with capsys.disabled():
+        outcomes = histories.of("housekeeping", HOUSEKEEPING)
+        counts = assert_good(outcomes)
+    assert counts["lost data"] > 0
+    assert all(limbos(each) for each in outcomes)
+
+
+@pytest.mark.full
+def test_a_thousand_seeds_of_housekeeping(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        outcomes = list(sweep(["housekeeping"], FULL, jobs=JOBS))
+        counts = assert_good(outcomes)
+    assert min(counts[kind] for kind in FOLDER_FAULTS) >= 50
+    assert sum([limbos(each) > 0 for each in outcomes]) >= 0.9 * len(outcomes)
+
+
+def limbos(outcome: Outcome) -> int:
+    """Return the number of starts of bookies in limbo."""
+    found = re.search(r"(\d+) starts in limbo", outcome.line)
+    assert found is not None, outcome.line
+    return int(found[1])
