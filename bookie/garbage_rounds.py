@@ -80,9 +80,9 @@ class GarbageRounds:
         self._checkpoint = checkpoint
         self._hurried = trio.Event()
         self._asked: AskedCompactions | None = None
-        """What the next round was asked for..."""
+        """Request for the next round..."""
         self._running: AskedCompactions | None = None
-        """...and what the present one was."""
+        """...and that of the present one."""
         self._metadata_throttle = CopyThrottle(config.metadata_rate)
         self.open_peers: OpenPeers | None = None
         """Connects to the other bookies. None: ledgers that they have by now stay here."""
