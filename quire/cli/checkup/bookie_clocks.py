@@ -90,7 +90,8 @@ class BookieClocks:
 def _context(shown: TlsOptions | None) -> ssl.SSLContext:
     """Return a context with the certificate of `shown`. Raises TlsFilesError, ValueError.
 
-    It trusts any bookie: certificates are judged by the clock, which is in doubt here, and only the time is asked for."""
+    It trusts any bookie: certificates are judged by the clock, which is in doubt here, and only the time is asked for.
+    """
     own = TlsOptions() if shown is None else shown
     options = replace(own, verify=False, check_host=False, require_certificate=False, trust_file="")
     return TlsFiles(options, server_side=False).context
