@@ -1,4 +1,4 @@
-"""Sequence ids of batches on Apache Pulsar 4.2.4 and on Quire: the same frames to both, and the same answers of both."""
+"""Sequence ids of batches on Apache Pulsar 4.2.4 and on Quire: the same frames to both, and equal answers of both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from tests.interop.apache_standalone import apache_standalone
 from tests.support import web
-from tests.support.pulsar_frames import C, U64_MAX, entry
+from tests.support.pulsar_frames import U64_MAX, C, entry
 from tests.support.raw import RawClient
 from tests.support.server import StandaloneProcess, standalone
 

@@ -13,7 +13,7 @@ What holds:
 
 Source: Pulsar's MessageDeduplication. As there a batch counts as a duplicate if its lowest id is one, and then has the
 highest id that its producer names. Java's client names it. The C++, Python and Go clients do not, and a batch of theirs
-has one id, the lowest: in older Go clients the next batch has the next id, however many messages this one has. Different
+has one id, the lowest: in older Go clients the next batch has the next id, whatever the number of messages. Different
 here: parts of a chunked message that is stored are duplicates too, not its last part alone; a replay takes the id of a
 chunked message from its last part alone, as a message that a crash cut off is not stored.
 """
