@@ -22,6 +22,8 @@ TLS = {"service.url": "pulsar+ssl://one", "tlsCertificateFilePath": "/c", "tlsKe
         ({"service.url": "pulsar+ssl://one", "tlsTrustCertsFilePath": "/ca"}, None),
     ],
 )
-def test_a_certificate_is_the_credential_of_a_query_that_has_no_other(given: dict[str, str], method: str | None) -> None:
+def test_a_certificate_is_the_credential_of_a_query_that_has_no_other(
+    given: dict[str, str], method: str | None
+) -> None:
     found = credentials_of(Options.parse({"topic": "x", **given}, use="batch"))
     assert (found and found.method) == method
