@@ -20,6 +20,7 @@ from quire.servers.broker import tiered_storage
 from quire.servers.broker.config import BROKER
 from quire.servers.broker.tiered_storage import TieredStorage, open_tiered_storage
 from quire.service.errors import ConfigError
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.real_clock  # threads
 
@@ -93,7 +94,8 @@ async def test_many_readers_at_once_get_their_own_entries_from_few_files(
     async with trio.open_nursery() as nursery:
         for place in places * 2:
             nursery.start_soon(read, place)
-    assert len(os.listdir("/proc/self/fd")) <= before + 2, "files that are not kept are closed"
+    # A thread that has answered may keep its file for a moment.
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, "files that are not kept are closed")
 
 
 @pytest.mark.parametrize("harm", ["missing", "short", "empty", "flipped", "swapped", "older", "folder"])
