@@ -23,12 +23,13 @@ import pytest
 
 from tests.spark.exact import NAMESPACE, make_deduplicated
 from tests.spark.generator import quiet_client
+from tests.spark.peer import serve
 from tests.spark.pipelines.events import events, recomputed, send
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.sink_run import CHECKOUT, SinkRun
 from tests.spark.support import make_partitions
 from tests.support.pages.walk import ROOT, Walk
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 pytestmark = pytest.mark.full
 
@@ -95,7 +96,7 @@ class PipelineRun(SinkRun):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     # the control's topic has no subscription, and no producer while a driver starts
-    with standalone(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
+    with serve(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
         make_deduplicated(running)
         yield running
 
@@ -160,7 +161,7 @@ def test_a_copy_has_every_message_once_whatever_was_killed(server, client, sent,
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path):
-    with standalone(tmp_path / "server") as server:
+    with serve(tmp_path / "server") as server:
         # the only difference from a user's machine: the ports, and the place of the checkout
         names = {
             "--topic orders": f"--topic orders --service-url {server.url} --admin-url {server.web}",
