@@ -51,6 +51,12 @@ def _operations() -> Any:
     return command()
 
 
+def _pipeline() -> Any:
+    from quire.cli.pipelines import pipeline_app
+
+    return command_of(pipeline_app())
+
+
 def _top() -> Any:
     from quire.cli.top.commands import top_app
 
@@ -62,6 +68,7 @@ app = typer.Typer(
     cls=lazy_group(
         {
             "admin": LazyCommand(CONTENTS["Administration"]["admin"], _admin),
+            "pipeline": LazyCommand(CONTENTS["Messages"]["pipeline"], _pipeline),
             "top": LazyCommand(CONTENTS["Administration"]["top"], _top),
             "operations": LazyCommand(CONTENTS["Maintenance"]["operations"], _operations),
         },

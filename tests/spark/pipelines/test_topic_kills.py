@@ -27,7 +27,7 @@ from tests.spark.pipelines.events import events, recomputed, send
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.sink_run import CHECKOUT, SinkRun
 from tests.spark.support import make_partitions
-from tests.support.pages.walk import ROOT, Walk
+from tests.support.pages.walk import Walk
 from tests.support.server import StandaloneProcess, standalone
 
 pytestmark = pytest.mark.full
@@ -161,11 +161,6 @@ def test_a_copy_has_every_message_once_whatever_was_killed(server, client, sent,
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path):
     with standalone(tmp_path / "server") as server:
-        # the only difference from a user's machine: the ports, and the place of the checkout
-        names = {
-            "--topic orders": f"--topic orders --service-url {server.url} --admin-url {server.web}",
-            "scripts/pipelines/": f"{ROOT}/scripts/pipelines/",
-        }
-        with Walk("spark-pipelines.md", tmp_path / "walk", names, web=server.web, service=server.url) as page:
+        with Walk("spark-pipelines.md", tmp_path / "walk", {}, web=server.web, service=server.url) as page:
             for section in ("Before the start", "Counts by window", "Copies"):
                 page.section(section)
