@@ -160,7 +160,9 @@ def test_a_copy_has_every_message_once_whatever_was_killed(server, client, sent,
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path):
-    with standalone(tmp_path / "server") as server:
-        with Walk("spark-pipelines.md", tmp_path / "walk", {}, web=server.web, service=server.url) as page:
-            for section in ("Before the start", "Counts by window", "Copies"):
-                page.section(section)
+    with (
+        standalone(tmp_path / "server") as server,
+        Walk("spark-pipelines.md", tmp_path / "walk", {}, web=server.web, service=server.url) as page,
+    ):
+        for section in ("Before the start", "Counts by window", "Copies"):
+            page.section(section)
