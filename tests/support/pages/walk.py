@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.pages.page import INTERRUPT, Command, missing, read, substituted
+from tests.support.pages.page import FILE, INTERRUPT, Command, missing, read, substituted
 
 ROOT = Path(__file__).parents[3]
 COMMAND_S = 300.0
@@ -96,6 +96,9 @@ class Walk:
         where = f"{self.page}:{command.line}\n{text}"
         if command.mode == INTERRUPT:
             return self._interrupt(where)
+        if command.mode == FILE:
+            (self.folder / command.path).write_text(text)
+            return ""
         if command.mode == "terminal":
             return self._in_terminal(text, wanted, where)
         deadline = time.monotonic() + self._wait_s

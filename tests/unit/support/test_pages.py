@@ -47,9 +47,24 @@ def test_the_commands_of_a_page_have_their_heading_mode_and_output() -> None:
     assert (second.section, second.mode, second.line) == ("Second", "until", 21)
 
 
+def test_a_program_of_a_page_is_a_file_beside_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = ("python\n# add.py\nprint(1 + 1)\n", "python\nx = 1\n", "sh\npython add.py\n", "text\n2\n")
+    page = "\n".join(f"```{block}```\n" for block in blocks)
+    program, command = parse(page)
+    assert (program.path, program.text) == ("add.py", "# add.py\nprint(1 + 1)\n")
+    assert (command.path, command.text) == ("", "python add.py")
+    monkeypatch.setattr(walk_module, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.md").write_text(page)
+    with Walk("page.md", tmp_path / "walk", {"1 + 1": "2"}) as walk:
+        assert walk.next() == ""
+        assert walk.next() == "2\n"
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
+        ("```python\n# a.py\n```\n```text\ny\n```", "an output without a command"),
         ("```sh sometimes\nx\n```", "'sometimes' is none of"),
         ("```text\nx\n```", "an output without a command"),
         ("```sh\nx\n```\nwords\n```text\ny\n```", "an output without a command"),
