@@ -44,7 +44,7 @@ class Copied:
     batch: int
     """Number of the batch that was interrupted, and repeated."""
     rows_per_s: int
-    """Of the run after the kill, without the start of Spark."""
+    """Rate of the run after the kill, without the start of Spark."""
 
 
 class Copying(Protocol):

@@ -38,7 +38,9 @@ class WebServer(Protocol):
 def script(name: str, server: WebServer) -> list[str]:
     """Return the begin of a pipeline's command line."""
     path = Path(__file__).resolve().parents[2] / "scripts" / "pipelines" / name
-    return [sys.executable, str(path), "--service-url", server.url, "--admin-url", server.web]
+    command = [sys.executable, str(path), "--service-url", server.url, "--admin-url", server.web]
+    # a short life: the time that a better compiler takes does not come back
+    return [*command, "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
 
 
 Beside = Callable[[int], AbstractContextManager[object]]
