@@ -17,7 +17,7 @@ from pulsar.schema import AvroSchema, Double, Integer, Record, String
 from tests.spark.exact import make_deduplicated
 from tests.spark.generator import quiet_client
 from tests.spark.support import make_partitions
-from tests.support.pages.walk import Walk
+from tests.support.pages.walk import ROOT, Walk
 from tests.support.server import StandaloneProcess, free_port, standalone
 
 pytestmark = pytest.mark.full
@@ -51,18 +51,17 @@ def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
 @pytest.fixture
 def open_page(server: StandaloneProcess, tmp_path: Path) -> Open:
     def opened(page: str) -> Walk:
-        # a program of a page has the addresses from nowhere; a user's machine has the usual ports
+        # the programs of a page have no addresses: a user's server has the usual ports
         given = {"service.url": server.url, "admin.url": server.web}
-        names = {'format("quire")': f'format("quire").options(**{given})'} if page in PROGRAMS else {}
-        return Walk(f"runbooks/{page}.md", tmp_path / "walk", names, web=server.web, service=server.url)
+        source = 'format("quire")'
+        there = source in (ROOT / "docs/runbooks" / page).read_text()
+        names = {source: f"{source}.options(**{given})"} if there else {}
+        return Walk(f"runbooks/{page}", tmp_path / "walk", names, web=server.web, service=server.url)
 
     return opened
 
 
-PROGRAMS = ("spark-poisoned-message", "spark-schema-change", "spark-backfill")
-
-
-def publish(client: pulsar.Client, topic: str, numbers: Iterable[int], schema: Any = None) -> None:
+def publish(client: pulsar.Client, topic: str, numbers: Iterable[int]) -> None:
     producer = client.create_producer(topic, block_if_queue_full=True)
     for number in numbers:
         producer.send_async(b"order-%d" % number, None, partition_key=f"customer-{number % 7}")
@@ -92,9 +91,9 @@ def test_the_walk_through(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_lost(client: pulsar.Client, open_page: Open, tmp_path: Path) -> None:
-    with open_page("spark-checkpoint-lost") as page:
+    with open_page("spark-checkpoint-lost.md") as page:
         publish(client, "orders", range(100))
-        page._shell("quire pipeline archive --topic orders --out orders-archive --checkpoint checkpoint")
+        page.plant("quire pipeline archive --topic orders --out orders-archive --checkpoint checkpoint")
         shutil.rmtree(page.folder / "checkpoint")
         publish(client, "orders", range(100, 150))
         for section in ("See it", "Stop what would delete the data", "Continue the archive", "Check"):
@@ -106,7 +105,7 @@ def test_a_poisoned_message(client: pulsar.Client, open_page: Open) -> None:
     send(client, "orders", AvroSchema(Order), Order(id=1, name="one"))
     send(client, "orders", None, b"not an order")
     send(client, "orders", AvroSchema(Order), Order(id=2, name="two"))
-    with open_page("spark-poisoned-message") as page:
+    with open_page("spark-poisoned-message.md") as page:
         for section in ("A poisoned message stops a stream", "See it", "Put it aside", "End it", "Check"):
             page.section(section)
 
@@ -114,7 +113,7 @@ def test_a_poisoned_message(client: pulsar.Client, open_page: Open) -> None:
 def test_a_schema_changes(client: pulsar.Client, open_page: Open) -> None:
     client.subscribe("items", "items").close()
     send(client, "items", AvroSchema(Item), Item(name="pen", price=1.5))
-    with open_page("spark-schema-change") as page:
+    with open_page("spark-schema-change.md") as page:
         sections = (
             "The schema of a topic changes under a stream",
             "Before: is the new version compatible?",
@@ -129,11 +128,9 @@ def test_partitions_grow(server: StandaloneProcess, client: pulsar.Client, open_
     make_deduplicated(server)
     for topic in ("persistent://public/default/orders", "persistent://public/exact/copy"):
         make_partitions(server, topic, 2)
-    with open_page("spark-partitions-grow") as page:
+    with open_page("spark-partitions-grow.md") as page:
         publish(client, "orders", range(40))
-        page._shell("quire pipeline archive --topic orders --out orders-archive --checkpoint orders-checkpoint")
-        grow = page._commands[0]
-        assert grow.section == "Grow the topic"
+        page.plant("quire pipeline archive --topic orders --out orders-archive --checkpoint orders-checkpoint")
         page.next()
         publish(client, "orders", range(40, 120))
         page.section("Grow the topic")
@@ -144,8 +141,8 @@ def test_partitions_grow(server: StandaloneProcess, client: pulsar.Client, open_
 def test_a_backfill(client: pulsar.Client, open_page: Open) -> None:
     client.subscribe("orders", "archive-orders-archive").close()
     publish(client, "orders", range(100))
-    with open_page("spark-backfill") as page:
-        page._shell("quire pipeline archive --topic orders --out orders-archive --checkpoint orders-checkpoint")
+    with open_page("spark-backfill.md") as page:
+        page.plant("quire pipeline archive --topic orders --out orders-archive --checkpoint orders-checkpoint")
         publish(client, "orders", range(100, 120))
         for section in ("Where the archive ends", "The history", "Live", "Check"):
             page.section(section)

@@ -90,6 +90,11 @@ class Walk:
         self.outputs.append(output)
         return output
 
+    def plant(self, text: str) -> None:
+        """Run a command that is not of the page: what had happened before."""
+        code, output = self._shell(text)
+        assert code == 0, f"{text}\nended with {code}:\n{output}"
+
     def _run(self, command: Command) -> str:
         text = substituted(command.text, self.names)
         wanted = [substituted(line, self.names) for line in command.output]

@@ -57,6 +57,9 @@ def test_a_program_of_a_page_is_a_file_beside_its_commands(tmp_path: Path, monke
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/page.md").write_text(page)
     with Walk("page.md", tmp_path / "walk", {"1 + 1": "2"}) as walk:
+        walk.plant("test ! -e add.py")
+        with pytest.raises(AssertionError, match=r"test -e add.py\nended with 1"):
+            walk.plant("test -e add.py")
         assert walk.next() == ""
         assert walk.next() == "2\n"
 
@@ -142,8 +145,8 @@ def test_a_terminal_runs_beside_the_other_commands_until_ctrl_c(page: Path, tmp_
 def test_every_runbook_is_in_the_index_and_walked_by_a_test() -> None:
     pages = {path.name for path in (ROOT / "docs/runbooks").glob("*.md")} - {"README.md", "alerts.md"}
     index = (ROOT / "docs/runbooks/README.md").read_text()
-    tests = "".join(path.read_text() for path in (ROOT / "tests/cluster").glob("*.py"))
-    assert len(pages) == 10
+    tests = "".join(path.read_text() for room in ("cluster", "spark") for path in (ROOT / "tests" / room).glob("*.py"))
+    assert len(pages) == 15
     for name in pages:
         assert f"]({name})" in index
         assert f'{name}"' in tests, f"no test walks {name}"
