@@ -26,12 +26,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bench.servers import quire
+from bench.servers import listens, quire
 from bench.spark_feed import dump
 from bench.spark_rows import report
 from bench.spark_rows.load import Load, make_session
 from bench.spark_rows.report import Results
 from bench.spark_rows.small import batch_s, plan_s, task_mb
+from bench.waiting import poll_until
 from bench.yardstick import factor, measure
 from quire.service.programs.command_line import run_command
 from quire.spark.checks import require_java
@@ -46,6 +47,9 @@ SIZES = (1, 10, 100, 1000)
 """Messages of a batch, of the picture by batch size."""
 LARGE = 5 * 1000 * 1000
 """Bytes of a large message; a broker takes 5 MiB with its metadata."""
+
+WEB_S = 60.0
+"""Time for the web port of a server to open, which comes after its other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ def measure_all(spark: Any, folder: Path, amounts: Amounts, rounds: int) -> Resu
     plan = Plan(bookies=3, brokers=1, recoveries=0, conf={Kind.BROKER: {"brokerDeleteInactiveTopicsEnabled": "false"}})
     results = Results(rates={kind: [] for kind in KINDS})
     with quire(folder / "server") as server, closing(Cluster(folder / "cluster", plan)) as cluster:
+        poll_until(lambda: listens(server.web_port), WEB_S)
         loads = {
             on_server: Load(spark, f"pulsar://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.web_port}"),
             on_cluster: Load(spark, cluster.made.service_url, cluster.made.web_urls[0]),
