@@ -91,7 +91,7 @@ EXPECTED = {
 }
 RARE = {"fence-forgotten", "failed-directory-passed", "rows-moved-blindly"}
 """Bugs that too few seeds find for a quick search: `--full` searches for them; unit tests find them at once."""
-SLOW = {"usage-not-worked-out-anew", "log-deleted-before-index-sync"}
+SLOW = {"usage-not-worked-out-anew", "log-deleted-before-index-sync", "copies-not-synced"}
 """Bugs that take a seed of 10 s to be found: `--full` looks for them, and unit tests and mutants find them at once."""
 LEDGER_BUGS = sorted(bug for bug, history in EXPECTED if history == "ledger")
 

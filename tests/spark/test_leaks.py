@@ -24,6 +24,9 @@ from tests.spark.support import internal_stats, numbered, publish
 from tests.support import web
 from tests.support.server import StandaloneProcess
 
+# (25 s of processor: a Spark program of its own)
+pytestmark = pytest.mark.full
+
 CHECKOUT = Path(__file__).parents[2]
 TOPIC = "persistent://public/default/leaks"
 SINK = f"{TOPIC}-out"
