@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import typer
 
-from quire.cli import pipelines
 from quire.cli.pipelines import PIPELINES, pipeline_app
 from quire.service.programs.command_line import USAGE_ERROR, run_app
 
@@ -113,13 +112,14 @@ def test_without_the_packages_of_spark_the_help_is_shown_and_a_run_names_the_rem
 
 def test_a_pipeline_is_imported_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
+    original = importlib.import_module
 
     def load(name: str) -> Any:
         loaded.append(name)
-        return importlib.__import__(name, fromlist=["program"])
+        return original(name)
 
-    monkeypatch.setattr(pipelines.importlib, "import_module", load)
-    command = typer.main.get_command(pipeline_app())
+    monkeypatch.setattr(importlib, "import_module", load)
+    command: Any = typer.main.get_command(pipeline_app())
     context = typer.Context(command)
     assert set(command.list_commands(context)) == set(PIPELINES)
     assert not loaded
