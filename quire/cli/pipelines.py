@@ -20,6 +20,11 @@ PIPELINES: Final = {
 }
 
 
+def pipeline_command() -> Any:
+    """Return the group as a command of `quire`."""
+    return command_of(pipeline_app())
+
+
 def pipeline_app() -> typer.Typer:
     """Return the group of commands."""
     parts = {name: LazyCommand(text, partial(_command, name)) for name, text in PIPELINES.items()}
