@@ -92,11 +92,13 @@ class Generator:
         *,
         value: Callable[[int, int], bytes] = value_of,
         compression: pulsar.CompressionType = pulsar.CompressionType.NONE,
+        batching: pulsar.BatchingType = pulsar.BatchingType.KeyBased,
     ) -> None:
         """`value`: returns the value of a row, as `value_of` does."""
         self.loads = list(loads)
         self._value = value
         self._compression = compression
+        self._batching = batching
         self.share = 0.0
         self._client = quiet_client(url)
         self._producers = [self._producer(load) for load in self.loads]
@@ -162,7 +164,7 @@ class Generator:
             block_if_queue_full=True,
             batching_enabled=load.batched,
             compression_type=self._compression,
-            batching_type=pulsar.BatchingType.KeyBased if load.batched else pulsar.BatchingType.Default,
+            batching_type=self._batching if load.batched else pulsar.BatchingType.Default,
             batching_max_publish_delay_ms=10,
         )
 
