@@ -234,6 +234,18 @@ class AckRanges:
                 yield ledger_id, at, missing - 1
                 at = self.first_present(ledger_id, missing, end)
 
+    def count_from(self, ledger_id: int, entry_id: int) -> int:
+        """Return how many entries of the set are at or behind an entry; costs by the chunks behind it."""
+        found = 0
+        for each, chunks in self._ledgers.items():
+            if each < ledger_id:
+                continue
+            number = entry_id >> _SHIFT if each == ledger_id else 0
+            found += sum(bitmap.bit_count() for at, bitmap in chunks.items() if at >= number)
+            if each == ledger_id:
+                found -= (chunks.get(number, 0) & ((1 << (entry_id & _LOW)) - 1)).bit_count()
+        return found
+
     # Stored forms
 
     def word_count(self) -> int:

@@ -219,6 +219,11 @@ class AckState:
         """Return the exact number of confirmed entries that are not acknowledged."""
         return self._log.count_between(self.mark_delete, self._log.last_confirmed) - self.ranges.count
 
+    def unacked_before(self, position: Position) -> int:
+        """Return the exact number of confirmed entries before `position` that are not acknowledged."""
+        before = self._log.count_between(self.mark_delete, self._log.previous_position(position))
+        return max(0, before - self.ranges.count + self.ranges.count_from(*position))
+
     def nth_unacked(self, count: int) -> Position | None:
         """Return the `count`-th confirmed entry that is not acknowledged, at least 1; None if there are fewer.
 

@@ -251,6 +251,10 @@ class Cursor:
         """Confirmed entries that are not acknowledged; exact."""
         return self._state.backlog()
 
+    def delivered(self) -> int:
+        """Entries before the read position that are not acknowledged; exact."""
+        return self._state.unacked_before(self.read_position)
+
     def ack_ranges(self, after: tuple[int, int] = (-1, -1), count_max: int | None = None) -> list[tuple[int, int, int]]:
         """Acknowledged entries above the mark-delete position: (ledger id, first, last), inclusive, ascending.
 

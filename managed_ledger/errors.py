@@ -43,6 +43,13 @@ class OffloadRefusedError(ManagedLedgerError):
     """A step of an offloading does not fit the stored state of its ledger. Permanent: read the list again."""
 
 
+class ObjectError(ManagedLedgerError):
+    """The object of an offloaded ledger is missing, damaged, or not readable by this broker. Passing: it may be
+    restored, or its storage be away."""
+
+    passing = True
+
+
 class EntryTooLargeError(ManagedLedgerError):
     """An entry of the run would not fit a frame of the bookie protocol. Permanent for the run, none of which was
     written."""

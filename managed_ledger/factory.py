@@ -23,10 +23,12 @@ from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
+from managed_ledger.leaving import Leaving
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.opening import open_log
 from managed_ledger.services import ClosedLog, Services
 from managed_ledger.stored_list import StoredList, log_path
+from managed_ledger.tiers import Objects
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import Delete, MetadataStore
@@ -77,8 +79,9 @@ class ManagedLedgerFactory:
         *,
         config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
         no_room: Callable[[], str] = str,
+        objects: Objects | None = None,
     ) -> None:
-        """Take the parts it uses; `no_room` as in `Services`."""
+        """Take the parts it uses; `no_room` and `objects` as in `Services`."""
         cursor_config = cursor_config or CursorConfig(
             ensemble_size=config.ensemble_size, write_quorum=config.write_quorum, ack_quorum=config.ack_quorum
         )
@@ -105,6 +108,7 @@ class ManagedLedgerFactory:
             recoveries=Gate(RECOVERIES_MAX),
             on_gone=self._gone,
             no_room=no_room,
+            objects=objects,
         )
         self._config_of = config_of
         self._open: dict[str, ManagedLedger] = {}
@@ -135,6 +139,9 @@ class ManagedLedgerFactory:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run, name="cursor flusher")
             nursery.start_soon(self._keep_house, name="managed ledger housekeeping")
+            if (objects := self._services.objects) is not None:
+                leaving = Leaving(self._services, objects, self._open.values)
+                nursery.start_soon(leaving.run, name="offloaded ledgers leave bookies")
 
     async def _keep_house(self) -> None:
         trimmed_at = rested_at = trio.current_time()
@@ -336,11 +343,20 @@ async def open_factory(
     *,
     config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
     no_room: Callable[[], str] = str,
+    objects: Objects | None = None,
 ) -> AsyncIterator[ManagedLedgerFactory]:
     """Run a factory with its tasks. On exit, unless cancelled, every log is closed."""
     async with trio.open_nursery() as nursery:
         factory = ManagedLedgerFactory(
-            world, metadata, ledger_client, config, nursery, cursor_config, config_of=config_of, no_room=no_room
+            world,
+            metadata,
+            ledger_client,
+            config,
+            nursery,
+            cursor_config,
+            config_of=config_of,
+            no_room=no_room,
+            objects=objects,
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         try:

@@ -1,18 +1,42 @@
-"""Facts of a log about its entries and their positions, which its index answers from memory."""
+"""Facts of a log about its ledgers, its entries and their positions, answered from memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from managed_ledger.ledger_list import LedgerInfo, LedgerList
 from managed_ledger.log_index import LogIndex
+from managed_ledger.stored_list import StoredList
 from quire.ledger.position import Position
 
 
 class IndexedLog:
-    """Log with an index of its ledgers."""
+    """Log with the stored list of its ledgers, and an index of them."""
 
-    __slots__ = ("_index",)
+    __slots__ = ("_index", "_stored")
 
-    def __init__(self) -> None:
+    def __init__(self, stored: StoredList) -> None:
+        self._stored = stored
         self._index = LogIndex()
+
+    @property
+    def ledgers(self) -> tuple[LedgerInfo, ...]:
+        """Return the list as stored. The last ledger has no entries and size while it is open. After the open no ledger
+        is open until the first append."""
+        return self._stored.value.ledgers
+
+    @property
+    def stored_list(self) -> LedgerList:
+        """Return the whole value of the log's node."""
+        return self._stored.value
+
+    @property
+    def properties(self) -> tuple[tuple[str, str], ...]:
+        return self._stored.value.properties
+
+    def keep_in_list(self, amend: Callable[[LedgerList], LedgerList]) -> None:
+        """Store every list of ledgers from now on as `amend` changes it."""
+        self._stored.amend = amend
 
     @property
     def index(self) -> LogIndex:

@@ -1,7 +1,8 @@
 """Check that lists of logs and nodes of cursors name existing ledgers. Pure: all nodes at once, as they were read.
 
 Of a stopped server nothing is on its way: a list names a ledger only while the ledger's metadata are there, since both
-are made in one write, and a ledger leaves the list before it is deleted. What is `deleting` may be gone.
+are made in one write, and a ledger leaves the list before it is deleted. What is `deleting` may be gone, and what was
+offloaded too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from cursors.errors import CursorDamagedError
 from cursors.position_info import NO_LEDGER, decode_node
 from managed_ledger.errors import ManagedLedgerDamagedError
 from managed_ledger.ledger_list import decode
+from managed_ledger.offloading import is_in_object
 
 ROOT = "/managed-ledgers"
 _LOG_DEPTH = 5
@@ -31,7 +33,9 @@ def check_lists(nodes: Mapping[str, bytes], ledgers: Collection[int]) -> Iterato
             continue
         try:
             named = (
-                [info.ledger_id for info in decode(value).ledgers] if depth == _LOG_DEPTH else _cursor_ledgers(value)
+                [info.ledger_id for info in decode(value).ledgers if not is_in_object(info)]
+                if depth == _LOG_DEPTH
+                else _cursor_ledgers(value)
             )
         except (ManagedLedgerDamagedError, CursorDamagedError) as error:
             yield f"has a node {path} that cannot be read: {error}"

@@ -19,13 +19,19 @@ from cursors.services import CursorServices as CursorServices
 from cursors.topic_log import topic_log
 from managed_ledger.entry_cache import EntryCache
 from managed_ledger.entry_run import EntryRun
-from managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerReadError, ManagedLedgerUnavailableError
+from managed_ledger.errors import (
+    ManagedLedgerFencedError,
+    ManagedLedgerReadError,
+    ManagedLedgerUnavailableError,
+    ObjectError,
+)
 from managed_ledger.indexed_log import IndexedLog
-from managed_ledger.ledger_list import LedgerInfo, LedgerList
+from managed_ledger.ledger_list import LedgerList
 from managed_ledger.log_cursors import NO_CURSORS, Initial, LogCursors
 from managed_ledger.reading import LogReads
 from managed_ledger.services import LogOwner, Services
 from managed_ledger.stored_list import StoredList
+from managed_ledger.tiers import ClosedLedgers
 from managed_ledger.trimmer import Trimmer
 from managed_ledger.trimming import Retention
 from managed_ledger.writing.appends import Appends
@@ -52,7 +58,6 @@ class ManagedLedger(IndexedLog):
         "_log_cursors",
         "_reads",
         "_services",
-        "_stored",
         "_trimmer",
         "_waiters",
         "name",
@@ -75,8 +80,7 @@ class ManagedLedger(IndexedLog):
         self._cache: EntryCache | None = None
         """Set from the first reader of the tail on."""
         self._services = services
-        self._stored = stored
-        super().__init__()
+        super().__init__(stored)
         self._reads: LogReads | None = None
         """Set from the first read at a ledger on."""
         self._waiters: tuple[Callable[[], None], ...] = ()
@@ -112,16 +116,6 @@ class ManagedLedger(IndexedLog):
         writer = self._appends.writer
         return self._appends.pending.queued_bytes + (0 if writer is None else writer.pending_bytes)
 
-    @property
-    def ledgers(self) -> tuple[LedgerInfo, ...]:
-        """Return the list as stored. The last ledger has no entries and size while it is open. After the open no ledger
-        is open until the first append."""
-        return self._stored.value.ledgers
-
-    @property
-    def properties(self) -> tuple[tuple[str, str], ...]:
-        return self._stored.value.properties
-
     async def update_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
         """As `update_list`, with the properties."""
         await self.update_list(lambda value: value.with_properties(change))
@@ -137,10 +131,6 @@ class ManagedLedger(IndexedLog):
             raise
         except MetadataError as error:
             raise ManagedLedgerUnavailableError(f"{self.name}: not stored: {error}") from error
-
-    def keep_in_list(self, amend: Callable[[LedgerList], LedgerList]) -> None:
-        """Store every list of ledgers from now on as `amend` changes it."""
-        self._stored.amend = amend
 
     @property
     def cache(self) -> EntryCache:
@@ -222,9 +212,10 @@ class ManagedLedger(IndexedLog):
         source = writer if writer is not None and writer.ledger_id == ledger_id else None
         try:
             if self._reads is None:
-                self._reads = LogReads(self._services.ledgers)
+                services = self._services
+                self._reads = LogReads(ClosedLedgers(services.ledgers, services.objects, self._stored))
             found, was_read = await self._reads.read(source, ledger_id, first, last, size_max)
-        except (LedgerError, MetadataError) as error:
+        except (LedgerError, MetadataError, ObjectError) as error:
             raise ManagedLedgerReadError(f"{self.name}: {start} cannot be read: {error}") from error
         payloads = cast("list[Buffer]", found)
         if was_read:
@@ -348,10 +339,9 @@ class ManagedLedger(IndexedLog):
 
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Forget ledgers removed from the list: nothing may point into them."""
-        for ledger_id in ledger_ids:
-            if self._reads is not None:
-                self._reads.forget(ledger_id)
-            if self._cache is not None:
+        self.forget_readers(ledger_ids)
+        if self._cache is not None:
+            for ledger_id in ledger_ids:
                 self._cache.forget_ledger(ledger_id)
         cursors = self._log_cursors
         if cursors is not None:
@@ -359,6 +349,12 @@ class ManagedLedger(IndexedLog):
                 # Their entries lie among those of the log: a partly used entry log is deleted only with them.
                 cursors.leave_ledgers()
             cursors.trimmed_to(self.first_position())
+
+    def forget_readers(self, ledger_ids: Sequence[int]) -> None:
+        """Open these ledgers anew for the next read."""
+        if self._reads is not None:
+            for ledger_id in ledger_ids:
+                self._reads.forget(ledger_id)
 
     # Life
 

@@ -2,12 +2,13 @@
 
     prepared    a new uid is stored, then the object with this uid is written
     complete    the object is durable and has every entry of the ledger
+    left        bookies do not have the ledger any more, or will not soon: it is named for deletion
 
 Why this is hard: a job may be killed between any two of its steps, and two jobs may run at once. So each step names the
 uid that it found or stored before, and is refused if the list has another one: whichever object the list calls complete
 was written by the job that prepared it last, and every other object of the ledger is garbage. Each step can be repeated
-after a lost answer. Fields are Pulsar's, so that its tools show what was offloaded; nothing here deletes a ledger from
-its bookies. Source: the OffloadContext of Pulsar's MLDataFormats.proto.
+after a lost answer. Fields are Pulsar's, so that its tools show what was offloaded. Source: the OffloadContext of
+Pulsar's MLDataFormats.proto.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ def state_of(info: LedgerInfo) -> Offloaded:
 
 def closed_ledgers(value: LedgerList) -> tuple[LedgerInfo, ...]:
     """Return the ledgers that get no more entries: all but the last one, which may be open, and that one too if the log
-    is terminated."""
-    closed = value.ledgers if value.terminated is not None else value.ledgers[:-1]
-    return tuple(info for info in closed if info.entries)
+    is terminated, or the ledgers behind it are gone because they were empty."""
+    last = value.ledgers[-1:]
+    is_closed = value.terminated is not None or any(info.offload for info in last)
+    return tuple(info for info in value.ledgers[: None if is_closed else -1] if info.entries)
 
 
 def prepared(value: LedgerList, ledger_id: int, uid: UUID, *, instead: str, driver: str, now_ms: int) -> LedgerList:
@@ -105,6 +107,41 @@ def released(value: LedgerList, ledger_id: int, uid: UUID) -> LedgerList:
     if state.bookkeeper_deleted:
         raise OffloadRefusedError(f"ledger {ledger_id} is not in its bookies any more: its object is the only copy")
     return _with(value, info, b"")
+
+
+def is_in_object(info: LedgerInfo) -> bool:
+    """Return whether a ledger is closed and whole even if bookies do not have it: its object is complete, or was the
+    only copy."""
+    try:
+        state = state_of(info)
+    except OffloadRefusedError:
+        return False
+    return info.entries > 0 and (state.complete or state.bookkeeper_deleted)
+
+
+def due_to_leave(value: LedgerList, *, driver: str, lag_ms: int, now_ms: int) -> list[LedgerInfo]:
+    """Return the ledgers that are to be deleted from their bookies: those with a complete object of `driver`, for more
+    than `lag_ms`, which is negative for never. Source: Pulsar's ManagedLedgerImpl.isOffloadedNeedsDelete."""
+    found: list[LedgerInfo] = []
+    for info in closed_ledgers(value) if lag_ms >= 0 else ():
+        if info.offload:
+            context = _context(info)
+            whole = context.complete and not context.bookkeeperDeleted and context.driverMetadata.name == driver
+            if whole and now_ms - context.timestamp > lag_ms:
+                found.append(info)
+    return found
+
+
+def left(value: LedgerList, ledger_id: int, uid: str) -> LedgerList:
+    """Return the list in which bookies do not have a ledger any more, which is named for deletion. Raises
+    OffloadRefusedError: the object `uid` of it is not complete."""
+    info = _find(value, ledger_id)
+    state = state_of(info)
+    if state.uid != uid or not state.complete:
+        raise OffloadRefusedError(f"ledger {ledger_id} has no complete object {uid}")
+    context = _context(info)
+    context.bookkeeperDeleted = True
+    return _with(value, info, context.SerializeToString()).also_deleting([ledger_id])
 
 
 def _context(info: LedgerInfo) -> pb.OffloadContext:

@@ -2,7 +2,7 @@
 
     1. read the list; none: there is nothing to recover
     2. recover the last ledger, which fences its writer, unless it is closed; a missing one is taken off the list, with
-       a warning; any other error fails the open
+       a warning, unless it has an object of tiered storage, whose end is in the list; any other error fails the open
     3. store the list, with a number that no other open has drawn: this compare-and-set proves that this broker has
        the log. The first append makes the next ledger; only a log without any gets one here, in the same write, for its
        first position. Nothing is stored where nothing is to be proved: no other process can write to the metadata, this
@@ -33,6 +33,7 @@ from managed_ledger.errors import (
 from managed_ledger.ledger_list import LedgerList
 from managed_ledger.log_index import NO_LEDGER
 from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.offloading import is_in_object, state_of
 from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList, log_path
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
@@ -93,9 +94,14 @@ async def _recover_last(services: Services, name: str, value: LedgerList) -> Led
     MetadataError."""
     while value.ledgers:
         last = value.ledgers[-1]
+        if is_in_object(last) and state_of(last).bookkeeper_deleted:
+            break  # its end is in the list
         try:
             last_entry_id, size = await services.ledgers.recover(last.ledger_id)
         except NoSuchLedgerError:
+            if is_in_object(last):
+                topic_log(log, name).warning("bookies do not have an offloaded ledger", ledger=last.ledger_id)
+                break
             topic_log(log, name).warning("a ledger of the list is gone", ledger=last.ledger_id)
             value = value.without([last.ledger_id])
             continue

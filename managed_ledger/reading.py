@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import trio
 from cachetools import LRUCache
 
-from cursors.doors import Ledgers, Readable
+from cursors.doors import Readable
 
 READERS_MAX = 16
+
+
+class Opens(Protocol):
+    """Opening of the closed ledgers of a log."""
+
+    async def open(self, ledger_id: int, *, recover: bool) -> Readable:
+        """Return a reader of a ledger."""
 
 
 class LogReads:
@@ -15,7 +24,7 @@ class LogReads:
 
     __slots__ = ("_ledgers", "_opening", "_readers", "_running", "entries", "reads")
 
-    def __init__(self, ledgers: Ledgers) -> None:
+    def __init__(self, ledgers: Opens) -> None:
         self._ledgers = ledgers
         self._readers: LRUCache[int, Readable] | None = None
         """Set from the first closed ledger that is read."""
@@ -31,7 +40,7 @@ class LogReads:
         """Return payloads from `first` on, at least one, and whether this call read them.
 
         Concurrent calls for the same range share the answer. `source`: an open ledger; None: open the closed one.
-        Raises LedgerError, MetadataError."""
+        Raises LedgerError, MetadataError, ObjectError."""
         key = (ledger_id, first, last, size_max)
         if self._running is None:
             self._running = {}

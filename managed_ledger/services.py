@@ -13,6 +13,7 @@ from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.entry_cache import CacheBudget
 from managed_ledger.session import MetadataSession
+from managed_ledger.tiers import Objects
 from managed_ledger.writing.rollover import RolloverLimits
 from quire.metadata.store import MetadataStore
 from quire.service.gate import Gate
@@ -50,6 +51,8 @@ class Services:
     """Called when the log is fenced or closed, so that a new open reads it again."""
     no_room: Callable[[], str] = str
     """Returns the certain reason why bookies accept no entries of logs; "" otherwise."""
+    objects: Objects | None = None
+    """Objects of offloaded ledgers; None: there is no storage for them."""
     limits: RolloverLimits = field(init=False)
     """Custom metadata of every log."""
     metadata_is_up: Callable[[], bool] = field(init=False)

@@ -67,7 +67,7 @@ class Load:
         `in_batch`: messages of a batch; 1: each message is an entry; 0: as the client does it by default."""
         client = self.client()
         more: dict[str, Any] = {"max_pending_messages": 1000 if size == SIZE else 16}
-        if in_batch:
+        if in_batch > 1:
             more = {"batching_max_messages": in_batch, "max_pending_messages": max(1000, 2 * in_batch)}
             more |= {"batching_max_publish_delay_ms": 1000, "batching_max_allowed_size_in_bytes": 4 << 20}
         producer = client.create_producer(topic, batching_enabled=in_batch != 1, block_if_queue_full=True, **more)
@@ -116,7 +116,8 @@ class Load:
 
     def read(self, source: str, topic: str, count: int, **more: str) -> float:
         """Return the seconds of a whole batch read into nothing."""
-        reader = self.spark.read.format(source).options(**self.options, topic=topic, minPartitions=str(WORKERS), **more)
+        options = {**self.options, "topic": topic, "minPartitions": str(WORKERS), **more}
+        reader = self.spark.read.format(source).options(**options)
         return self._drain(reader.load, count, source)
 
     def read_parquet(self, path: Path, count: int) -> float:

@@ -32,7 +32,7 @@ from quire.service.unsupported.policies import create_problem
 from quire.service.web.parameters import Flag
 from quire.service.web.shapes import Listing, Text, Truth
 
-NO_OFFLOAD: Final = "there is no tiered storage"
+NO_OFFLOAD: Final = "run scripts/pipelines/offload, which offloads what is closed"
 _OF_NAMESPACE: Final[tuple[tuple[str, str, str, Any], ...]] = (
     ("offloadThreshold", "PUT", "offload_threshold", -1),
     ("offloadThresholdInSeconds", "PUT", "offload_threshold_in_seconds", -1),
@@ -103,7 +103,7 @@ async def _offload_status(call: AdminCall) -> Response:
 
 async def _offload(call: AdminCall) -> None:
     await policy_topic(call)
-    raise PreconditionError(f"nothing is offloaded: {NO_OFFLOAD}")
+    raise PreconditionError(f"brokers do not offload: {NO_OFFLOAD}")
 
 
 async def _replicated(call: AdminCall) -> Response:

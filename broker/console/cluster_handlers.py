@@ -41,6 +41,7 @@ from broker.console.cluster_survey import Survey, Surveys
 from broker.console.cluster_warnings import WarningFeed
 from broker.errors import TopicNotFoundError, translated
 from managed_ledger import ledger_list
+from managed_ledger.offloading import is_in_object
 from quire.ledger.bookies.disk_space import ask_disk_space
 from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster
@@ -162,7 +163,8 @@ class ClusterPages:
             node = await self._cluster.metadata.get(path)
         if node is None:
             raise TopicNotFoundError(f"topic {topic} does not exist, or has no log of its own")
-        ids = [each.ledger_id for each in ledger_list.decode(node.value).ledgers]
+        infos = ledger_list.decode(node.value).ledgers
+        ids, elsewhere = [each.ledger_id for each in infos], {each.ledger_id for each in infos if is_in_object(each)}
         first, limit = call.whole(_FROM) or 0, min(call.whole(_LIMIT) or LEDGERS_OF_TOPIC, LEDGERS_OF_TOPIC)
         table, gone = LedgerTable(), []
         for ledger_id in ids[first : first + limit]:
@@ -170,7 +172,8 @@ class ClusterPages:
                 with translated(topic):
                     table.add(ledger_id, await self._parts.ledgers.read_metadata(ledger_id))
             except (NoSuchLedgerError, MalformedMetadataError, UnsupportedLayoutError):
-                gone.append(ledger_id)
+                if ledger_id not in elsewhere:
+                    gone.append(ledger_id)
         scan = RowScan(table, RowChoice(), _live(table, states), 0, limit)
         scan.step(limit + 1)
         into: dict[int, BookieShare] = {}

@@ -198,6 +198,11 @@ class SingleActiveSubscription(FilteringSubscription):
         """Return whether nothing is delivered because a filter has rescheduled the next entry."""
         return self.waiting is not None and self._is_for_filter
 
+    @property
+    def passes_over(self) -> bool:
+        """Return whether entries of keys outside the consumer's ranges are passed over, and not acknowledged."""
+        return self._ranges is not None
+
     def _read_done(self, run: EntryRun, replay: bool) -> None:
         if self.active is not None and run.payloads:
             self._deliver(self.active, run)

@@ -136,7 +136,7 @@ DELIVERY: Final = (
         "delivered-unacknowledged",
         _BLOCKED,
         "All entries were delivered; {backlog} of them are not acknowledged, most by consumer {consumer!r} ({held}"
-        " messages).",
+        " {unit}).",
         "Acknowledge them, or reconnect the consumer or request redelivery, after which they are delivered again.",
     ),
     ACKNOWLEDGED_IN_TRANSACTION := Cause(
@@ -186,7 +186,7 @@ DELIVERY: Final = (
         "no-permits",
         _BLOCKED,
         "No consumer asks for messages: {consumers_count} are connected; {consumer!r} has {permits} permits and holds"
-        " {held} unacknowledged messages.",
+        " {held} unacknowledged {unit}.",
         "Receive in the application: a client gives permits (FLOW) when its queue is taken. A batch larger than the"
         " queue leaves permits below 0.",
     ),
@@ -252,7 +252,7 @@ DELIVERY: Final = (
         "key-consumer-busy",
         _BLOCKED,
         "Entry {position} is only for consumer {consumer!r}, which takes nothing now ({obstacle}; {permits} permits,"
-        " {held} unacknowledged messages).",
+        " {held} unacknowledged {unit}).",
         "Receive and acknowledge in {consumer!r}, or close it.",
     ),
     KEY_WITHOUT_OWNER := Cause(

@@ -18,6 +18,10 @@ from broker.explain.causes import Cause, Explanation, Reason
 
 SHOWN_MAX = 20
 """Consumers in the details of an answer."""
+MESSAGES = "messages"
+ENTRIES = "entries"
+OF_ITS_KEYS = "entries, those included whose keys are outside its hash ranges"
+"""Units of what a consumer holds."""
 
 
 class Obstacle(Enum):
@@ -47,6 +51,9 @@ class ConsumerFacts:
     name: str
     permits: int
     unacked: int = 0
+    """Messages that it holds, or entries where the type of the subscription counts no messages."""
+    unit: str = MESSAGES
+    """Unit of `unacked` in sentences."""
     obstacle: Obstacle = Obstacle.NONE
 
     def as_json(self) -> dict[str, object]:
@@ -54,6 +61,7 @@ class ConsumerFacts:
             "name": self.name,
             "permits": self.permits,
             "unacked": self.unacked,
+            "unit": self.unit,
             "obstacle": self.obstacle.value,
         }
 
@@ -316,4 +324,5 @@ def _most(situation: Situation) -> ConsumerFacts:
 
 
 def _about(cause: Cause, consumer: ConsumerFacts, **details: object) -> Reason:
-    return Reason(cause, {"consumer": consumer.name, "permits": consumer.permits, "held": consumer.unacked, **details})
+    facts = {"consumer": consumer.name, "permits": consumer.permits, "held": consumer.unacked, "unit": consumer.unit}
+    return Reason(cause, {**facts, **details})

@@ -13,7 +13,7 @@ from broker.dispatch.single_active import SingleActiveSubscription
 from broker.dispatch.subscription import Subscription
 from broker.ends import Life
 from broker.explain.causes import Reason
-from broker.explain.delivery import ConsumerFacts, Obstacle, Situation, Waiting
+from broker.explain.delivery import ENTRIES, MESSAGES, OF_ITS_KEYS, ConsumerFacts, Obstacle, Situation, Waiting
 from broker.topics.topic import Topic
 from managed_ledger.writing.state import State
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -60,7 +60,7 @@ def situation_of(topic: Topic, subscription: Subscription, reasons: Iterable[Rea
         read_position=str(cursor.read_position),
         mark_delete=str(cursor.mark_delete),
         last_confirmed=str(ledger.last_confirmed),
-        consumers=tuple(_facts(subscription, each) for each in asked),
+        consumers=tuple(_facts(subscription, each, *_held(subscription, each, in_transactions)) for each in asked),
         connected=len(subscription.consumers),
         failover_delay_s=None if single is None or single.waiting is None or for_filter else options.failover_delay_s,
         reading=subscription.reading,
@@ -120,7 +120,16 @@ def _in_transactions(subscription: Subscription) -> tuple[int, int, str]:
     return max(found.entries, upto), found.transactions, f"{found.oldest[0]}/{found.oldest[1]}"
 
 
-def _facts(subscription: Subscription, consumer: Consumer[Subscription]) -> ConsumerFacts:
+def _held(subscription: Subscription, consumer: Consumer[Subscription], in_transactions: int) -> tuple[int, str]:
+    """Return what a consumer holds, and its unit. Exclusive and Failover count no messages: their active consumer holds
+    each entry before the read position."""
+    if not isinstance(subscription, SingleActiveSubscription):
+        return subscription.unacked_of(consumer), MESSAGES
+    unit = OF_ITS_KEYS if subscription.passes_over else ENTRIES
+    return max(0, subscription.cursor.delivered() - in_transactions), unit
+
+
+def _facts(subscription: Subscription, consumer: Consumer[Subscription], unacked: int, unit: str) -> ConsumerFacts:
     permits = subscription.permits_of(consumer)
     if consumer.life is not Life.OPEN or consumer.connection.closed:
         obstacle = Obstacle.LEAVING
@@ -132,9 +141,7 @@ def _facts(subscription: Subscription, consumer: Consumer[Subscription]) -> Cons
         obstacle = Obstacle.OUTPUT
     else:
         obstacle = Obstacle.NONE
-    return ConsumerFacts(
-        name=consumer.name, permits=permits, unacked=subscription.unacked_of(consumer), obstacle=obstacle
-    )
+    return ConsumerFacts(name=consumer.name, permits=permits, unacked=unacked, unit=unit, obstacle=obstacle)
 
 
 def _waiting(subscription: ManyConsumers) -> Waiting | None:

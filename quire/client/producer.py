@@ -33,9 +33,9 @@ class Producer(Attachment):
     Entries without receipt are kept, in order, and sent again after a lost connection: the same bytes with the same
     sequence ids, under the same producer name. So no entry is lost, and an entry may be stored twice.
 
-    Messages are numbered consecutively, and an entry has the number of its first one, as with the official clients:
-    brokers with deduplication take the numbers behind it for those of its other messages. A producer with a given name
-    continues behind the number that the broker has of it."""
+    Messages are numbered consecutively, and an entry has the number of its first one, as with the official clients: so
+    a broker that takes the numbers behind it for those of its other messages loses none. A producer with a given name
+    continues behind the number that the broker has of it, which is that of its last entry."""
 
     _continues: ClassVar[bool] = True
 

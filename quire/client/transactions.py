@@ -14,10 +14,9 @@ txn_ttl_seconds of NEW_TXN has milliseconds, there as here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from struct import Struct
 
 from quire.client import commands
@@ -162,41 +161,56 @@ class TransactionProducer(Producer):
 
     def __init__(self, home: Home, topic: str, name: str, pending_bytes_max: int, pending_max: int) -> None:
         super().__init__(home, topic, name, pending_bytes_max, pending_max)
-        self._sends = _TransactionSends(self._producer_id)
+        self._of: dict[int, TransactionId] = {}
+        """Transaction of each entry without receipt that has one, by sequence id."""
+        self._sends = _TransactionSends(self._producer_id, self._of)
         self._command = partial(commands.producer, transactions=True)
 
     async def send_in(self, transaction: TransactionId, entries: Sequence[Packed]) -> None:
-        """Queue entries of a transaction; see `send`."""
+        """Queue entries of a transaction; see `send`. Several tasks may send at the same time, in any transactions."""
         most, least = (encode_varint(bits) for bits in transaction)
-        marked = [replace(each, fields=each.fields + b"\xb0\x01%b\xb8\x01%b" % (least, most)) for each in entries]
-        assert isinstance(self._sends, _TransactionSends)
-        ids = list(accumulate([each.count for each in marked], initial=self._next))[:-1]
-        self._sends.of.update(dict.fromkeys(ids, transaction))
+        marks = b"\xb0\x01%b\xb8\x01%b" % (least, most)
+        marked = [
+            _Marked(each.count, each.size, each.fields + marks, each.payload, transaction, self._of) for each in entries
+        ]
         try:
             await self.send(marked)
         finally:
-            for not_queued in [each for each in ids if each >= self._next]:
-                del self._sends.of[not_queued]
+            # Of an entry that was encoded and not queued: the next one gets its number.
+            self._of.pop(self._next, None)
 
     def receipts(self, run: ReceiptRun) -> None:
         """Handle receipts, as `Producer`, and forget the transactions of these entries."""
         super().receipts(run)
-        assert isinstance(self._sends, _TransactionSends)
         for sequence_id in run.sequence_ids:
             if sequence_id < self._first:
-                self._sends.of.pop(sequence_id, None)
+                self._of.pop(sequence_id, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked(Packed):
+    """An entry of a transaction."""
+
+    transaction: TransactionId
+    of: dict[int, TransactionId]
+    """Transactions of the producer's entries, by sequence id."""
+
+    def encode(self, producer_name: str, sequence_id: int, publish_ms: int) -> bytes:
+        """Return the entry, and note its transaction: only here is its sequence id known."""
+        self.of[sequence_id] = self.transaction
+        return Packed.encode(self, producer_name, sequence_id, publish_ms)
 
 
 class _TransactionSends(SendEncoder):
     """Encoder of SENDs, some of which name a transaction."""
 
-    __slots__ = ("_id", "of")
+    __slots__ = ("_id", "_of")
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, of: Mapping[int, TransactionId]) -> None:
+        """`of`: transaction of an entry, by sequence id."""
         super().__init__(producer_id)
         self._id = producer_id
-        self.of: dict[int, TransactionId] = {}
-        """Transaction of each entry without receipt that has one, by sequence id."""
+        self._of = of
 
     def frames(self, first_sequence_id: int, counts: Sequence[int], entries: Sequence[bytes]) -> list[bytes]:
         parts: list[bytes] = []
@@ -206,7 +220,7 @@ class _TransactionSends(SendEncoder):
             command.send.producer_id = self._id
             command.send.sequence_id = sequence_id
             command.send.num_messages = count
-            if (transaction := self.of.get(sequence_id)) is not None:
+            if (transaction := self._of.get(sequence_id)) is not None:
                 command.send.txnid_most_bits, command.send.txnid_least_bits = transaction
             head = encode(command)
             parts += (_SIZE.pack(len(head) - 4 + len(entry)) + head[4:], entry)

@@ -107,8 +107,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def create(path: Path) -> IO[bytes]:
-    """Open the temporary file of `path` for writing, in place of one that a crash left."""
-    return _temporary(path).open("wb")
+    """Open the temporary file of `path` for writing and reading, in place of one that a crash left."""
+    return _temporary(path).open("w+b")
 
 
 def temporary(path: Path) -> Path:

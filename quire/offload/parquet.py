@@ -27,12 +27,15 @@ from crc32c import crc32c
 
 from quire.offload.errors import OffloadedLedgerError
 from quire.offload.rows import Row, joined, rows_of
+from quire.offload.sealing import SealedFile, seal
 from quire.wire.pulsar.names import TopicName
 
 VERSION: Final = 1
 GROUP_BYTES: Final = 8 << 20
 """Bytes of headers, values and stored payloads at which a row group ends."""
 GROUP_ROWS: Final = 20_000
+ROWS_AT_ONCE: Final = 500
+"""Rows that become Python objects in one step: about a millisecond."""
 _METADATA: Final = b"quire.offload"
 _MICROSECONDS_MAX: Final = (1 << 63) // 1000 - 1
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -82,7 +85,8 @@ class WrittenLedger:
 
 
 def write_ledger(target: Any, file: LedgerFile, runs: Iterable[Sequence[bytes]]) -> WrittenLedger:
-    """Write the entries of a ledger, from id 0 on, to a binary file open for writing; not made durable.
+    """Write the entries of a ledger, from id 0 on, to a binary file open for reading and writing; not made
+    durable.
 
     Raises OffloadedLedgerError: there are not as many entries as the ledger has."""
     written = WrittenLedger()
@@ -107,6 +111,7 @@ def write_ledger(target: Any, file: LedgerFile, runs: Iterable[Sequence[bytes]])
             raise OffloadedLedgerError(
                 f"ledger {file.ledger_id} of {file.topic} has {file.entries} entries, but {written.entries} came"
             )
+    seal(target)
     return written
 
 
@@ -179,23 +184,34 @@ class OffloadedLedger:
     def __init__(self, path: Path) -> None:
         """Open a file. Raises OffloadedLedgerError."""
         self._path = path
+        self._sealed = SealedFile(path)
         try:
-            self._parquet = pq.ParquetFile(path, page_checksum_verification=True)
-        except (pa.ArrowException, OSError) as error:
-            raise OffloadedLedgerError(f"{path} cannot be opened: {error}") from None
-        try:
+            self._parquet = pq.ParquetFile(self._sealed, page_checksum_verification=True)
             self.file = self._identity()
             self._firsts = self._check_groups()
+        except (pa.ArrowException, OSError) as error:
+            self._sealed.close()
+            raise OffloadedLedgerError(f"{path} cannot be opened: {error}") from None
         except OffloadedLedgerError:
-            self._parquet.close()
+            self._sealed.close()
             raise
         self._kept = -1
         self._entries: Sequence[bytes] = ()
 
+    @classmethod
+    def of(cls, path: Path, topic: str, ledger_id: int, *, entries: int, uid: str) -> OffloadedLedger:
+        """Open the file of a ledger. Raises OffloadedLedgerError: it is missing, damaged, or of another ledger."""
+        found = cls(path)
+        if found.file != LedgerFile(topic=topic, ledger_id=ledger_id, entries=entries, uid=uid):
+            found.close()
+            raise OffloadedLedgerError(f"{path} is of another ledger: {found.file}")
+        return found
+
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._parquet.close()
-        self._entries = ()
+        self._sealed.close()
+        self._kept, self._entries = -1, ()
 
     @property
     def rows(self) -> int:
@@ -228,12 +244,19 @@ class OffloadedLedger:
 
     def _group(self, number: int) -> list[bytes]:
         """Return the entries of a row group, each checked."""
+        self._sealed.load(number)
         try:
-            columns = self._parquet.read_row_group(number, columns=_REBUILT, use_threads=False).to_pydict()
+            table = self._parquet.read_row_group(number, columns=_REBUILT, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise OffloadedLedgerError(f"{self._path}, row group {number}: {error}") from None
-        if missing := [name for name in _REBUILT if name not in columns]:
+        finally:
+            self._sealed.unload()
+        if missing := [name for name in _REBUILT if name not in table.column_names]:
             raise OffloadedLedgerError(f"{self._path} has no column {missing[0]}: offload the ledger again")
+        columns: dict[str, list[Any]] = {name: [] for name in _REBUILT}
+        for at in range(0, len(table), ROWS_AT_ONCE):  # pyarrow keeps other threads, such as an event loop, waiting
+            for name, values in table.slice(at, ROWS_AT_ONCE).to_pydict().items():
+                columns[name] += values
         ids, headers, values = columns["__entry"], columns["__header"], columns["value"]
         found: list[bytes] = []
         start = 0
@@ -265,7 +288,7 @@ class OffloadedLedger:
     def _check_groups(self) -> list[int]:
         """Return the first entry of each row group. Raises OffloadedLedgerError: they do not make the ledger."""
         firsts: list[int] = []
-        due = 0
+        due = 0 if self._parquet.metadata.num_row_groups == self._sealed.groups else -1
         for first, last in self._bounds():
             if first != due or last < first:
                 due = -1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from quire.client.authentication import Credentials, CredentialsError, basic, basic_file, token, token_file
+from quire.client.authentication import Credentials, CredentialsError, basic, basic_file, certificate, token, token_file
 from quire.client.client import Client, open_client
 from quire.client.options import ClientOptions
 from quire.spark.errors import OptionError
@@ -67,7 +67,8 @@ def credentials_of(options: Options) -> Credentials | None:
             return basic(*given.password.text.split(":", 1))
     except CredentialsError as error:
         raise OptionError("authToken" if given.token else "authPassword", None, str(error)) from None
-    return None
+    # A broker looks at the certificate of a connection only if the client names this way to authenticate.
+    return certificate() if options.tls.certificate_file else None
 
 
 class LeasedClient(Generic[C]):

@@ -54,6 +54,9 @@ def test_a_bundle_is_split_and_unloaded_from_the_ring(look: Look, server: Standa
     look.shows("this one")
     slices = look.page.locator("svg.ring g[role=button]")
     expect(slices).to_have_count(before)
+    in_the_middle = "path => path.isPointInFill(new DOMPoint(0, 0))"
+    assert before == 1
+    assert not slices.first.locator("path").evaluate(in_the_middle), "the one bundle covers the number of bundles"
     slices.first.focus()
     look.page.keyboard.press("Enter")
     expect(slices.first).to_have_attribute("aria-pressed", "true")

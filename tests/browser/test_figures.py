@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pulsar
@@ -14,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.browser.looking import Look
 from tests.browser.samples import stats
 from tests.support import web
-from tests.support.server import StandaloneProcess
+from tests.support.server import StandaloneProcess, standalone
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -22,8 +25,17 @@ pytestmark = pytest.mark.cluster
 TOPIC = "persistent://public/default/figures"
 SENT, HELD, ACKNOWLEDGED, QUEUE = 50, 7, 4, 200
 SIZE = 1000
+STEADY = "persistent://public/default/steady"
+RATE = 100.0
 LOOK_MS = 2000
 """Time between two looks of the page of a topic."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
+    """A server that measures the rates of its statistics every second."""
+    with standalone(tmp_path_factory.mktemp("figures"), {"statsUpdateFrequencyInSecs": 1}) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +55,12 @@ def producer(server: StandaloneProcess) -> Iterator[pulsar.Producer]:
     client.close()
 
 
-def metrics(server: StandaloneProcess) -> dict[tuple[str, str | None], float]:
-    """Return the values of the topic's metrics, by name and subscription."""
+def metrics(server: StandaloneProcess, topic: str = TOPIC) -> dict[tuple[str, str | None], float]:
+    """Return the values of a topic's metrics, by name and subscription."""
     found: dict[tuple[str, str | None], float] = {}
     for family in text_string_to_metric_families(web.get(f"{server.web}/metrics").text):
         for sample in family.samples:
-            if sample.labels.get("topic") == TOPIC:
+            if sample.labels.get("topic") == topic:
                 key = sample.name, sample.labels.get("subscription")
                 found[key] = found.get(key, 0) + sample.value
     return found
@@ -150,3 +162,68 @@ def test_a_rate_is_the_difference_of_the_counter_by_the_time_between_two_looks(
     look.page.clock.run_for(LOOK_MS)
     expect(facts).to_contain_text(f"Messages in{after['msgInCounter']}")
     expect(look.page.locator("section.chart").first.locator("dd")).to_have_text("15/s")
+
+
+@contextmanager
+def steady(url: str) -> Iterator[None]:
+    """Send and consume RATE messages a second, evenly."""
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client.subscribe(STEADY, "s", message_listener=lambda consumer, message: consumer.acknowledge(message))
+    made = client.create_producer(STEADY, batching_enabled=False)
+    stop = threading.Event()
+
+    def run() -> None:
+        due = time.monotonic()
+        while not stop.wait(max(0.0, due - time.monotonic())):
+            made.send_async(b"x" * SIZE, lambda *_: None)
+            due += 1 / RATE
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        client.close()
+
+
+@pytest.mark.full
+def test_rates_of_the_table_are_those_of_the_rest_and_of_the_metrics(look: Look, server: StandaloneProcess) -> None:
+    """They are measured over different seconds of an even load, so they are compared until they agree. The first look
+    of a console takes over the rates of the statistics, so several must have come before."""
+    look.go("topics?search=steady")
+    row = look.page.locator(".topic-row:not(.head)").first
+    seen: dict[str, tuple[float, ...]] = {}
+
+    def several_looks() -> bool:
+        points = row.locator("svg").get_attribute("data-points") or ""
+        return len(points.split()) >= 4
+
+    def agreed() -> bool:
+        rest, measured = stats(server, STEADY), metrics(server, STEADY)
+        cells = row.get_by_role("cell").all_text_contents()
+        totals = shown(look.page.locator("main .figures"))
+        for name, cell, there, metric in (
+            ("Messages in", cells[1], "msgRateIn", "pulsar_rate_in"),
+            ("Messages out", cells[2], "msgRateOut", "pulsar_rate_out"),
+        ):
+            seen[name] = number(cell.split()[-1]), number(totals[name]), rest[there], measured[metric, None]
+        in_bytes = rest["msgThroughputIn"], measured["pulsar_throughput_in", None]
+        seen["Bytes in"] = number(totals["Bytes in"]), *in_bytes
+        return all(0 < max(each) <= 1.15 * min(each) for each in seen.values())
+
+    with steady(server.url):
+        expect(row).to_contain_text("steady")
+        wait_until(several_looks)
+        try:
+            wait_until(agreed, "the rates agree")
+        except AssertionError as error:
+            raise AssertionError(f"rates of page, REST and metrics: {seen}") from error
+
+
+def number(text: str) -> float:
+    """Return a rate as the console writes it, below a million messages or a megabyte."""
+    match = re.fullmatch(r"([0-9.]+)(k| B| KB)?/s", text)
+    assert match is not None, text
+    return float(match[1]) * {None: 1, "k": 1000, " B": 1, " KB": 1024}[match[2]]

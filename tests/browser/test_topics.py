@@ -197,6 +197,15 @@ def test_messages_are_decoded_found_by_key_and_text_and_never_acknowledged(look:
     look.page.get_by_label("Published at or after").fill("2099-01-01T00:00")
     look.button("Read").click()
     look.shows("No messages here.")
+    look.page.get_by_label("Published at or after").fill("2001-01-01T00:00")
+    look.button("Read").click()
+    expect(messages.first).to_contain_text("plain text")
+    internal = web.get(f"{server.web}{path('persistent://public/default/raw')}/internalStats").json()
+    look.page.get_by_label("Begin").select_option("id")
+    look.page.get_by_label("Message id").fill(f"{internal['ledgers'][0]['ledgerId']}:1")
+    look.button("Read").click()
+    expect(messages.first).to_contain_text('"a"')
+    expect(look.page.locator(".messages").first).not_to_contain_text("plain text")
 
 
 def test_policies_of_a_topic_and_of_a_namespace_are_edited_and_removed(look: Look, server: StandaloneProcess):

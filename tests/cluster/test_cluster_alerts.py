@@ -27,7 +27,8 @@ from tools.monitoring.prometheus import Prometheus
 from tools.monitoring.quiet import scraped_cluster
 from tools.monitoring.spark_panels import SPARK
 
-pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.real_clock]
+pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.real_clock(seconds=900)]
+"""Each of the dozen steps has its own deadline of 60 to 90 s: all together are longer than a test has by default."""
 STALL_S = 0.6
 """A bookie that stalls again and again is stopped for so long each time, and runs for RUN_S in between."""
 RUN_S = 0.015

@@ -54,7 +54,9 @@ class Machines:
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     folder = tmp_path_factory.mktemp("runbooks")
     quick = {"openLedgerRereplicationGracePeriod": 500, "rwRereplicateBackoffMs": 200}
-    plan = Plan(zookeepers=3, bookies=4, brokers=2, recoveries=1, session_timeout_ms=3000, conf={Kind.RECOVERY: quick})
+    plan = Plan(
+        zookeepers=3, bookies=4, brokers=2, recoveries=1, session_timeout_ms=10_000, conf={Kind.RECOVERY: quick}
+    )
     cluster = LocalCluster.make(folder / "cluster", plan)
     try:
         cluster.up()

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
-import struct
+import signal
 import subprocess
 import sys
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +14,7 @@ import pulsar
 import pytest
 
 from tests.support.server import StandaloneProcess, standalone
-
-WITHIN_S = 30.0
+from tests.support.terminal import WITHIN_S, Terminal
 
 
 @pytest.fixture(scope="module")
@@ -37,46 +30,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
         yield found
 
 
-class TopTerminal:
-    """`quire top` in a pseudo terminal of 24 lines."""
-
-    def __init__(self, *words: str) -> None:
-        self.parent, child = pty.openpty()
-        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 150, 0, 0))
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "24"}
-        command = [sys.executable, "-m", "quire.cli.main", "top", "--interval", "0.5", *words]
-        self.process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)
-        os.close(child)
-
-    def __enter__(self) -> TopTerminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self.parent)
-
-    def press(self, keys: str) -> None:
-        os.write(self.parent, keys.encode())
-
-    def shows(self, pattern: str) -> str:
-        """Wait for a picture that is drawn from now on; return it."""
-        drawn, deadline = "", time.monotonic() + WITHIN_S
-        while time.monotonic() < deadline:
-            readable, _, _ = select.select([self.parent], [], [], 0.2)
-            if readable:
-                try:
-                    drawn += os.read(self.parent, 65536).decode(errors="replace")
-                except OSError:
-                    break
-            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn)
-            if re.search(pattern, text, re.DOTALL):
-                return text
-        raise AssertionError(f"no picture with {pattern!r}: {drawn[-3000:]!r}")
-
-
 def test_keys_sort_filter_and_explain_in_a_terminal(server: StandaloneProcess) -> None:
-    with TopTerminal("--url", server.web) as terminal:
+    with Terminal("top", "--interval", "0.5", "--url", server.web) as terminal:
         terminal.shows(r"topics by rate.*many")
         terminal.press("l")
         terminal.shows(r"topics by lag.*> +many +0\.0 .* 40 .*some +0\.0")
@@ -114,3 +69,16 @@ def test_a_broker_that_does_not_answer_is_an_error_with_a_remedy(tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     assert "Check that a broker serves there" in done.stderr
+
+
+@pytest.mark.full
+def test_a_load_is_shown_live_in_a_terminal_and_ends_with_the_lines_of_the_original(server: StandaloneProcess) -> None:
+    words = ("perf", "produce", "loaded", "-r", "100", "--service-url", server.url)
+    with Terminal(*words) as terminal:
+        for _ in range(3):  # it is drawn again and again, with curves of the last minute
+            terminal.shows(r"msg/s.*99pct of all.*last minute.*[0-9.]+ ms.*[\u2581-\u2588]")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.shows(r"Aggregated throughput stats --- +\d+ records sent")
+        terminal.process.wait(WITHIN_S)
+    with Terminal(*words, "-time", "2", "--no-live") as terminal:
+        assert "last minute" not in terminal.shows(r"Aggregated throughput stats.*Aggregated latency stats")

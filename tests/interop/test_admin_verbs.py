@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.apache_broker import ApacheBroker
-from tests.support.admin_verbs import FOLDER, run_every_verb
+from tests.support.admin_verbs import FOLDER, run_every_verb, shut_down
 from tests.support.broker_process import CLUSTER, BrokerCluster
 from tests.support.process import start_all
 from tests.support.rest_answers import check, without_reason, written
@@ -39,10 +39,11 @@ def test_verbs_are_answered_as_by_the_original(tmp_path: Path, monkeypatch: pyte
         theirs.start_bookies()
         broker = ours.broker(**SETTINGS)
         start_all(broker)
-        found = run_every_verb(broker.web, broker.url, CLUSTER)
+        found = run_every_verb(broker.web, broker.url, CLUSTER) | shut_down(broker.web)
         original.start()
         recorded = tmp_path / "theirs.txt"
-        recorded.write_text(written(run_every_verb(original.web, original.url, CLUSTER)))
+        answers = run_every_verb(original.web, original.url, CLUSTER) | shut_down(original.web)
+        recorded.write_text(written(answers))
     finally:
         original.kill()
         ours.end()

@@ -1,4 +1,4 @@
-"""One Spark session and one server for all Spark tests of a run: each test takes a topic of its own."""
+"""One Spark session and one server for all Spark tests of a run: each test takes a topic of its own. See peer.py."""
 
 from __future__ import annotations
 
@@ -10,10 +10,28 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.spark.peer import FILES, NOT_ON_PULSAR, PULSAR, serve
 from tests.spark.session import make_session, use_installed_pyspark
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 _numbers = itertools.count()
+_HERE = Path(__file__).parent
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the files that the server of the tests is not for."""
+    name = str(collection_path.relative_to(_HERE))
+    if not collection_path.name.startswith("test_"):
+        return None
+    return name not in FILES if PULSAR else name == "test_secure_pulsar.py"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that run with Quire alone."""
+    if PULSAR:
+        left = [item for item in items if getattr(item, "originalname", item.name) in NOT_ON_PULSAR]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,7 +42,7 @@ def spark_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     folder: Path = tmp_path_factory.mktemp("spark-standalone")
-    with standalone(folder) as running:
+    with serve(folder) as running:
         yield running
 
 
@@ -46,7 +64,7 @@ def options(server: StandaloneProcess) -> dict[str, str]:
 def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
     """Open the official client."""
     made = pulsar.Client(
-        server.url, operation_timeout_seconds=10, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        server.url, operation_timeout_seconds=60, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     )
     yield made
     made.close()

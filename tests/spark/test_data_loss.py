@@ -10,10 +10,11 @@ from typing import Any
 import pulsar
 import pytest
 
+from tests.spark.peer import serve
 from tests.spark.support import Stream, events, internal_stats, numbered, publish, wait_for
 from tests.support import web
 from tests.support.refusals import refuses
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def rolling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProc
         "defaultRetentionSizeInMB": 0,
         "retentionCheckIntervalInSeconds": 1,
     }
-    with standalone(tmp_path_factory.mktemp("rolling"), conf) as running:
+    with serve(tmp_path_factory.mktemp("rolling"), conf) as running:
         yield running
 
 

@@ -21,9 +21,10 @@ from pyspark.sql.functions import udf
 
 from quire.spark.trace import read_trace
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
+from tests.spark.peer import serve
 from tests.spark.support import make_partitions, wait_for
 from tests.support import web
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 ADAPTIVE = "spark.sql.adaptive.streaming.stateless.enabled"
 ROWS = 30_000
@@ -161,7 +162,7 @@ def test_a_task_that_is_killed_in_the_middle_of_its_rows_writes_each_once(
 
 def test_a_server_that_is_killed_while_a_task_writes_has_each_row_once(spark, tmp_path: Path):
     topic = f"persistent://{NAMESPACE}/killed"
-    with standalone(tmp_path / "server") as server:
+    with serve(tmp_path / "server") as server:
         make_deduplicated(server)
         query = Query(spark, {"service.url": server.url, "admin.url": server.web}, topic, tmp_path)
         query.add("a", range(ROWS))

@@ -16,9 +16,10 @@ import pytest
 
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.generator import quiet_client
+from tests.spark.peer import serve
 from tests.spark.sink_run import SinkRun
 from tests.spark.support import make_partitions, publish, wait_for
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 pytestmark = pytest.mark.full
 
@@ -47,7 +48,7 @@ def found(client: pulsar.Client, to: str) -> Counter[bytes]:
 
 
 def test_each_row_is_written_once_whatever_is_killed_and_when(tmp_path: Path):
-    with standalone(tmp_path / "server") as server:
+    with serve(tmp_path / "server") as server:
         make_deduplicated(server)
         for topic in (SOURCE, TO, CONTROL):
             make_partitions(server, topic, 2)

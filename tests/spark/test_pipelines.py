@@ -129,7 +129,7 @@ def test_words_are_counted_by_window_of_event_time(spark, options, client, topic
     found: dict[tuple[str, str], int] = {}
     reader = client.create_reader(f"{topic}-counts", pulsar.MessageId.earliest)
     while reader.has_message_available():
-        message = reader.read_next(10_000)
+        message = reader.read_next(30_000)
         value = json.loads(message.data())
         assert message.partition_key() == value["word"]
         assert message.event_timestamp() in (start + minute, start + 2 * minute)

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 from tests.spark.generator import quiet_client
+from tests.spark.peer import PULSAR, serve
 from tests.spark.support import Stream, numbered, publish
-from tests.support.small_cluster import SmallCluster, small_cluster
+from tests.support.small_cluster import small_cluster
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """Addresses of brokers whose ledgers have 50 entries, and whose bookies have ports."""
+
+    url: str
+    options: dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCluster]:
-    keys = {"managedLedgerMaxEntriesPerLedger": 50}
-    with small_cluster(tmp_path_factory.mktemp("cluster"), bookies=3, keys=keys) as made:
-        yield made
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Run a cluster of Quire, or Pulsar's standalone server, whose bookie is one as in a cluster."""
+    keys: dict[str, object] = {"managedLedgerMaxEntriesPerLedger": 50}
+    folder = tmp_path_factory.mktemp("cluster")
+    if PULSAR:
+        keys |= {"managedLedgerMinLedgerRolloverTimeMinutes": 0, "defaultRetentionTimeInMinutes": -1}
+        with serve(folder, {**keys, "defaultRetentionSizeInMB": -1}) as server:
+            yield Brokers(server.url, {"service.url": server.url, "admin.url": server.web})
+        return
+    with small_cluster(folder, bookies=3, keys=keys) as made:
+        yield Brokers(made.url, made.options)
 
 
-def test_a_batch_has_the_rows_of_the_topic(spark: Any, cluster: SmallCluster) -> None:
+def test_a_batch_has_the_rows_of_the_topic(spark: Any, cluster: Brokers) -> None:
     client = quiet_client(cluster.url)
     publish(client, "batch", numbered(0, 180))
     client.close()
@@ -29,7 +47,27 @@ def test_a_batch_has_the_rows_of_the_topic(spark: Any, cluster: SmallCluster) ->
 
 
 @pytest.mark.full
-def test_a_stream_has_the_rows_of_the_topic(spark: Any, cluster: SmallCluster, tmp_path: Path) -> None:
+def test_all_ways_have_the_same_rows_of_batches(spark: Any, cluster: Brokers) -> None:
+    client = quiet_client(cluster.url)
+    topic = "persistent://public/default/ways"
+    for number, kind in enumerate(("NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY")):
+        kind = getattr(pulsar.CompressionType, kind)
+        part = numbered(number * 100, number * 100 + 100)
+        publish(client, topic, part, batching_enabled=True, batching_max_messages=3, compression_type=kind)
+    client.close()
+    read = spark.read.format("quire").options(**cluster.options, topic=topic)
+    rows = {}
+    for way in ("broker", "bookies", "auto"):
+        found = read.option("readVia", way).load().orderBy("__ledger", "__entry", "__batch").collect()
+        rows[way] = [tuple(row) for row in found]
+    assert [row[1] for row in rows["broker"]] == numbered(0, 500)
+    assert len({row[5] for row in rows["broker"]}) > 2, "there is no closed ledger"
+    assert rows["bookies"] == rows["broker"]
+    assert rows["auto"] == rows["broker"]
+
+
+@pytest.mark.full
+def test_a_stream_has_the_rows_of_the_topic(spark: Any, cluster: Brokers, tmp_path: Path) -> None:
     client = quiet_client(cluster.url)
     publish(client, "stream", numbered(0, 180))
     options = {**cluster.options, "topic": "stream", "subscription": "via", "startingOffsets": "earliest"}

@@ -18,7 +18,7 @@ from quire.spark.trace import read_trace
 from tests.support import web
 from tests.support.server import StandaloneProcess
 
-RECEIVE_MS = 10_000
+RECEIVE_MS = 30_000
 
 
 @pytest.fixture

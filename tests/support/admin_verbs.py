@@ -25,7 +25,25 @@ SHAPES = frozenset(("topics", "subscriptions", "broker-stats", "brokers", "trans
 """Groups whose answers have values that differ between runs: only the kind of the answer is compared. The fields of
 such answers are compared in tests/golden/rest."""
 NOT_RUN = frozenset(("brokers shutdown",))
-"""It ends the server."""
+"""It ends the server; `shut_down` runs it as the last one."""
+OWN = (
+    "explain t/n/x",
+    "explain t/n/x --subscription s/1 --json",
+    "diff t/n public/default",
+    "backup topic t/n/x {folder}/topic",
+    "backup verify {folder}/topic",
+    "restore topic {folder}/topic --topic t/n/y",
+    "restore list",
+    "backup cluster {folder}/cluster",
+    "restore cluster {folder}/cluster --metadata-store standalone:{folder}/empty",
+    "context create c --url {web}",
+    "context use c",
+    "context list --json",
+    "context delete c",
+)
+"""Command lines of `quire admin` that are no verbs of a group, and that pulsar-admin does not have."""
+_OFFLINE = ("context", "backup verify", "restore cluster")
+"""Beginnings of those that ask no server."""
 _STATUS = re.compile(r"^quire admin [^:]*: (\d{3}):", re.MULTILINE)
 _PREPARED = (
     "clusters create c9 --url http://c9:8080 --broker-url pulsar://c9:6650",
@@ -71,6 +89,22 @@ def run_every_verb(web: str, url: str, cluster: str) -> Answers:
             admin(f"topics delete t/n/x -f --yes --admin-url {web}")
         if "--yes" in line or " delete" in line:
             _prepare(web, url)
+    return found
+
+
+def shut_down(web: str) -> Answers:
+    """Run the verb that ends a server, on one that is not needed any more; return its answer by line."""
+    line = "brokers shutdown --yes"
+    return {line: list(_answer("brokers", *admin(f"{line} --json --admin-url {web}"), {}))}
+
+
+def run_own(web: str, url: str, folder: Path) -> dict[str, tuple[int, str, str]]:
+    """Run the lines of OWN on a server; return exit code, output and errors by line. `folder`: an empty one."""
+    _prepare(web, url)
+    found = {}
+    for line in OWN:
+        words = line.format(folder=folder, web=web)
+        found[line] = admin(words if line.startswith(_OFFLINE) else f"{words} --admin-url {web}")
     return found
 
 

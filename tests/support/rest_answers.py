@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -206,7 +207,8 @@ def check(ours: Answers, recorded: Path, listed: Path) -> None:
     found = with_reasons(differences(theirs, ours), reasons(known))
     if REWRITE in os.environ:
         listed.write_text(found)
-    assert found == known
+    changed = unified_diff(known.splitlines(), found.splitlines(), "listed", "present", lineterm="")
+    assert found == known, "\n".join(changed)
 
 
 def without_reason(listed: Path) -> list[str]:

@@ -24,7 +24,7 @@ PASSING = {
     "broker.ownership.errors": "BeingUnloadedError BundlesChangedError NoBrokerError NotOwnerError",
     "broker.admin.errors": "NotEmptyError OverloadedError",
     "bookie.errors": "JournalWriteError PeersUnavailableError WriteCacheFullError",
-    "managed_ledger.errors": "ManagedLedgerReadError ManagedLedgerUnavailableError",
+    "managed_ledger.errors": "ManagedLedgerReadError ManagedLedgerUnavailableError ObjectError",
     "cursors.errors": "CursorPersistError CursorRecoveryError TooManyAcksError",
     "autorecovery.errors": "CheckStuckError ListOfEntriesError StillBadError",
     "quire.metadata.errors": "MetadataUnavailableError",

@@ -9,12 +9,13 @@ POST     {topic}/quireOffload    body: {"ledger":3,"uid":UUID}; 204 it is comple
 DELETE   {topic}/quireOffload?ledger=3&uid=UUID    204 it is not offloaded; 409 the list has another uid, or the bookies
                                  have no copy
 
-Each can be repeated. Brokers read offloaded ledgers from their bookies as before, and delete nothing there.
+Each can be repeated. All are compare-and-sets of the list, so that a broker that has lost the topic does not answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -59,7 +60,7 @@ async def get(call: AdminCall) -> Response:
                     "bookkeeperDeleted": state.bookkeeper_deleted,
                 }
             )
-        return value
+        return replace(value)  # stored again, which only the owner can: files are removed by this answer
 
     await _change(call, look)
     return answer({"ledgers": found})

@@ -14,11 +14,11 @@ function point(share, radius) {
   return [(radius * Math.cos(angle)).toFixed(2), (radius * Math.sin(angle)).toFixed(2)];
 }
 
+/** Both edges in two halves: one arc of a whole circle would end where it begins, and not be drawn. */
 function arc(from, to, inner, outer) {
-  const end = to - from >= 1 ? from + 0.99999 : to;
-  const large = end - from > 0.5 ? 1 : 0;
-  const [a, b, c, d] = [point(from, outer), point(end, outer), point(end, inner), point(from, inner)];
-  return `M${a} A${outer},${outer} 0 ${large} 1 ${b} L${c} A${inner},${inner} 0 ${large} 0 ${d} Z`;
+  const edge = (radius, sweep, ...ends) => ends.map((end) => `A${radius},${radius} 0 0 ${sweep} ${point(end, radius)}`).join(" ");
+  const middle = (from + to) / 2;
+  return `M${point(from, outer)} ${edge(outer, 1, middle, to)} L${point(to, inner)} ${edge(inner, 0, middle, from)} Z`;
 }
 
 /**

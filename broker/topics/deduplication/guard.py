@@ -85,7 +85,7 @@ class Deduplication:
     def publish(self, topic: GuardedTopic, producer: Producer, run: SendRun, size: int) -> None:
         """Store what is new of a run; answer duplicates, in the order of the sends."""
         name, ids = producer.name, run.sequence_ids
-        is_plain = run.highest_ids is None and not run.flags & CHUNK and sum(run.counts) == len(ids)
+        is_plain = run.highest_ids is None and not run.flags & CHUNK
         if is_plain and self.sequences.push_all(name, ids):
             topic.append(producer, run, size, DeduplicatedSink(producer, run, topic, size, self, True))
             return
@@ -176,8 +176,7 @@ class Deduplication:
             self.take_snapshot(end)
 
     def leave(self, end: Position) -> None:
-        """Take a snapshot of what is durable, as the topic is closed: its next owner need not read entries again, from
-        which Pulsar knows the first id of a batch only."""
+        """Take a snapshot of what is durable, as the topic is closed: its next owner need not read entries again."""
         if self._since_snapshot:
             self.take_snapshot(end)
 
@@ -226,10 +225,10 @@ class DeduplicatedSink(PublishSink):
 
 
 def highest_of(run: SendRun, index: int) -> int:
-    """Return the highest sequence id in a send."""
-    first = run.sequence_ids[index]
-    others = 0 if run.flags & CHUNK else run.counts[index] - 1
-    return first + others if run.highest_ids is None else max(first + others, run.highest_ids[index])
+    """Return the highest sequence id that a send names; its only one if it names no other.
+
+    The number of its messages says nothing about ids: some clients number messages, and others number batches."""
+    return run.sequence_ids[index] if run.highest_ids is None else run.highest_ids[index]
 
 
 def is_last_chunk(entry: bytes | bytearray | memoryview) -> bool:

@@ -75,8 +75,7 @@ def stored_id(entry: Buffer) -> tuple[str, int] | None:
         return None
     if found.chunk_id is not None and found.chunk_id < (found.chunks or 0) - 1:
         return None
-    first = signed(found.sequence_id)
-    last = first + found.count - 1 if found.batched else first
+    last = signed(found.sequence_id)
     if found.highest_sequence_id is not None:
         last = max(last, signed(found.highest_sequence_id))
     return found.producer_name, last

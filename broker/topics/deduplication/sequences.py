@@ -11,10 +11,11 @@ What holds:
 - PersistedIsStored: `persisted` names only what the log has, so nothing that is lost is taken for a duplicate.
 - NamesAreBounded: of producers that are not connected, those that left longest ago are forgotten above `names_max`.
 
-Source: Pulsar's MessageDeduplication. As there a batch counts as a duplicate if its first message is one. Different
-here: the highest id of a batch is at least its first one plus the number of the others, since the C++ and Python
-clients do not say it; parts of a chunked message that is stored are duplicates too, not its last part alone; a replay
-takes the id of a chunked message from its last part alone, as a message that a crash cut off is not stored.
+Source: Pulsar's MessageDeduplication. As there a batch counts as a duplicate if its lowest id is one, and then has the
+highest id that its producer names. Java's client names it. The C++, Python and Go clients do not, and a batch of theirs
+has one id, the lowest: in older Go clients the next batch has the next id, whatever the number of messages. Different
+here: parts of a chunked message that is stored are duplicates too, not its last part alone; a replay takes the id of a
+chunked message from its last part alone, as a message that a crash cut off is not stored.
 """
 
 from __future__ import annotations

@@ -24,6 +24,10 @@ def doctor(
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help="With --url: file of a token.")] = None,
     trust_file: Annotated[Path | None, typer.Option(help="With --url: PEM file of trusted authorities.")] = None,
+    tls_cert_file: Annotated[
+        Path | None, typer.Option(help="With --url: PEM file of the own certificate, for a port that demands one.")
+    ] = None,
+    tls_key_file: Annotated[Path | None, typer.Option(help="With --url: PEM file of its key.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one value per line.")] = False,
 ) -> None:
     """Examine a machine, a configuration and the folders of a stopped server, or a running server, and print remedies.
@@ -35,6 +39,18 @@ def doctor(
 
     if server not in (None, "standalone", "broker", "bookie"):
         raise typer.BadParameter(f"{server!r} is none of standalone, broker, bookie", param_hint="--server")
+    if (tls_cert_file is None) != (tls_key_file is None):
+        raise typer.BadParameter("a certificate needs its key: give both", param_hint="--tls-cert-file, --tls-key-file")
+    certificate = None if tls_cert_file is None or tls_key_file is None else (tls_cert_file, tls_key_file)
     raise SystemExit(
-        run(data_dir, conf, url, server=server, token_file=token_file, trust_file=trust_file, as_json=as_json)
+        run(
+            data_dir,
+            conf,
+            url,
+            server=server,
+            token_file=token_file,
+            trust_file=trust_file,
+            certificate=certificate,
+            as_json=as_json,
+        )
     )

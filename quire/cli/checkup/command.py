@@ -44,16 +44,17 @@ def run(
     server: str | None = None,
     token_file: Path | None = None,
     trust_file: Path | None = None,
+    certificate: tuple[Path, Path] | None = None,
     as_json: bool = False,
 ) -> int:
-    """Run the command; return the exit code."""
+    """Run the command; return the exit code. `certificate`: files of a certificate and its key, for `url`."""
     if url is not None:
         if data_dir is not None or conf is not None:
             return _refused("give --url alone: it asks a running server; --conf and --data-dir are about files")
         from quire.cli.checkup.running import examine
 
         try:
-            return _tell(examine(url, token_file, trust_file), sys.stdout, as_json=as_json)
+            return _tell(examine(url, token_file, trust_file, certificate), sys.stdout, as_json=as_json)
         except (OSError, ValueError) as error:
             return _refused(str(error))
     if data_dir is None and conf is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from quire.metadata.zookeeper.config import ZooKeeperConfig
 from quire.service.properties import Grammar, read_properties
+from quire.world.tls_options import TlsOptions
 
 
 class Server(Enum):
@@ -39,6 +40,8 @@ class Configured:
     metadata_name: str = ""
     ledgers_root: str = "/ledgers"
     """Root of ledgers and bookies in the metadata store."""
+    shown: TlsOptions | None = None
+    """Options with the certificate that is shown to web ports of bookies; None: there is none."""
 
 
 def kind_of(conf: Path) -> Server:
@@ -59,11 +62,11 @@ def read(conf: Path, server: Server) -> Configured:
     values = {each.name: each.value for each in read_properties(conf, Grammar.JAVA)}
     if server is Server.STANDALONE:
         listen = STANDALONE.load(conf).listen
-        metadata = None
+        metadata, shown = None, None
     else:
         config = BROKER.load(conf)
         listen = config.listen
-        metadata = config.metadata.stores()[0]
+        metadata, shown = config.metadata.stores()[0], config.ledger_tls.options()
     named = (
         ("brokerServicePort", listen.broker_port),
         ("brokerServicePortTls", listen.broker_port_tls),
@@ -76,6 +79,7 @@ def read(conf: Path, server: Server) -> Configured:
         values=values,
         metadata=metadata,
         metadata_name=values.get("metadataStoreUrl", values.get("zookeeperServers", "")),
+        shown=shown if shown is not None and shown.identity else None,
     )
 
 
@@ -90,6 +94,9 @@ def _bookie(conf: Path) -> Configured:
     if config.http.enabled:
         ports.append(("httpServerPort", config.http.host, config.http.port))
     values = {each.name: each.value for each in read_properties(conf, Grammar.COMMONS)}
+    # As a client of other bookies it has the certificate of tlsKeyStore, as auto recovery has; else its web port's own.
+    client = loaded.tls.client()
+    shown = client if client is not None and client.identity else config.http.tls()
     return Configured(
         server=Server.BOOKIE,
         usage_full=config.bookie.disk_usage_threshold,
@@ -102,4 +109,5 @@ def _bookie(conf: Path) -> Configured:
         metadata=metadata if loaded.metadata.metadata_service else None,
         metadata_name=loaded.metadata.metadata_service,
         ledgers_root=root,
+        shown=shown,
     )

@@ -27,13 +27,21 @@ _SAMPLE: Final = re.compile(r"^(\w+)(?:\{[^}]*\})? ([0-9.e+-]+|NaN)$", re.MULTIL
 _UNREACHED: Final = "Start the server, or correct the address; see the end of its log"
 
 
-def examine(url: str, token_file: Path | None, trust_file: Path | None) -> Iterator[CheckResult]:
-    """Yield the verdicts about a broker, a standalone server or a bookie with a web port."""
+def examine(
+    url: str, token_file: Path | None, trust_file: Path | None, certificate: tuple[Path, Path] | None = None
+) -> Iterator[CheckResult]:
+    """Yield the verdicts about a broker, a standalone server or a bookie with a web port.
+
+    Args:
+        certificate: files of the certificate that is shown to it, and of its key; None: none is shown.
+    """
     url = url.rstrip("/")
     headers = {}
     if token_file is not None:
         headers["Authorization"] = f"Bearer {token_file.read_text().strip()}"
     context = ssl.create_default_context(cafile=None if trust_file is None else str(trust_file))
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
     if urlsplit(url).scheme == "https":
         yield from _shown_certificate(url)
     with httpx2.Client(headers=headers, verify=context, timeout=ANSWER_S, follow_redirects=True) as client:

@@ -40,7 +40,7 @@ def examine(configured: Configured) -> Iterator[CheckResult]:
     yield verdicts.ok("metadata", f"{name} answers")
     if skew_s is not None:
         yield verdicts.clock("ZooKeeper", skew_s)
-    yield from peers.examine()
+    yield from peers.examine(configured.shown)
 
 
 async def _look(configured: Configured) -> tuple[float | None, BookieClocks]:

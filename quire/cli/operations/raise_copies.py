@@ -102,8 +102,9 @@ async def raise_copies(operation: OperationContext, copies: int, ack_quorum: int
         code = tell(operation, await verify_replicas(operation, ledger_ids=unread))
         if not code:
             await marks.remove(unread)
+    rest = f"; {len(failed)} have not: run raise-copies again" if failed else ""
     output.tell(
-        f"{len(raised)} ledgers have {copies} copies now",
+        f"{len(raised)} ledgers have {copies} copies now{rest}",
         raised=len(raised),
         failed=len(failed),
         open=left_open,

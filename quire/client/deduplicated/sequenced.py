@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from struct import Struct
 
+import trio
+
 from quire.client.attachment import Home
 from quire.client.packing import Packed
 from quire.client.producer import Producer
@@ -68,14 +70,19 @@ class SequencedProducer(Producer):
         """Number of each entry without receipt, by its lowest id."""
         self._last_id = -1
         """Highest id that was queued."""
+        self._turn = trio.Lock()
 
     async def send_numbered(self, entries: Sequence[Numbered]) -> None:
-        """Queue entries whose ids ascend, over all calls; see `send`.
+        """Queue entries whose ids ascend, over all calls; see `send`. Tasks that send at the same time take turns.
 
         Raises:
             ValueError: the ids do not ascend; nothing is queued.
             ClientError: see `send`. The ids of entries that were not queued can be given again.
         """
+        async with self._turn:
+            await self._send_numbered(entries)
+
+    async def _send_numbered(self, entries: Sequence[Numbered]) -> None:
         last = self._last_id
         for entry in entries:
             if not last < entry.lowest_id <= entry.highest_id <= SEQUENCE_ID_MAX:

@@ -20,6 +20,7 @@ from quire.servers.broker.ledger_client import LedgerClientKeys
 from quire.servers.broker.ledger_tls_keys import LedgerTlsKeys
 from quire.servers.broker.listening import ListenConfig
 from quire.servers.broker.metadata import BrokerMetadataKeys
+from quire.servers.broker.tiered_storage import TieredStorageKeys
 from quire.servers.broker.tls_keys import BrokerClientTlsKeys, ServerTlsKeys
 from quire.service.log_config import LogKeys
 from quire.service.process_conf import Change, Process
@@ -43,6 +44,7 @@ class BrokerConfig:
     metadata: BrokerMetadataKeys
     ledger_client: LedgerClientKeys
     ownership: OwnershipOptions
+    tiered: TieredStorageKeys
     deletion: DeletionKeys
     metrics: MetricsOptions
     tracing: TracingOptions

@@ -40,6 +40,7 @@ from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.broker.config import BROKER, BrokerConfig
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, check_security, credentials_of
+from quire.servers.broker.tiered_storage import open_tiered_storage
 from quire.servers.errors import CliError
 from quire.servers.late_imports import load_late
 from quire.servers.process import closing, cut_after_faults, end_when, ending_at_faults, run_server
@@ -140,6 +141,7 @@ async def run_broker_on(
             nursery,
             cursors_of(config.logs, config.cursors),
             config_of=policies.config_of,
+            objects=await open_tiered_storage(config.tiered),
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         ownership = Ownership(world, metadata, me, config.ownership, tls=client_tls, own=own)

@@ -20,6 +20,7 @@ from cursors.config import CursorConfig
 from managed_ledger.config import ManagedLedgerConfig
 from quire.servers.broker.deletion import DeletionKeys
 from quire.servers.broker.listening import ListenConfig
+from quire.servers.broker.tiered_storage import TieredStorageKeys
 from quire.servers.broker.tls_keys import ServerTlsKeys
 from quire.service.config import Bounds
 from quire.service.log_config import LogKeys
@@ -39,6 +40,7 @@ class StandaloneConfig:
     logs: ManagedLedgerConfig
     cursors: CursorConfig
     bookie: BookieConfig
+    tiered: TieredStorageKeys
     deletion: DeletionKeys
     metrics: MetricsOptions
     tracing: TracingOptions

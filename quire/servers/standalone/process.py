@@ -38,6 +38,7 @@ from quire.metadata.local.rocksdb import open_store
 from quire.servers.addresses import Addresses
 from quire.servers.broker.ports import open_ports
 from quire.servers.broker.security import authentication_of, credentials_of
+from quire.servers.broker.tiered_storage import open_tiered_storage
 from quire.servers.errors import DataDirectoryError
 from quire.servers.late_imports import load_late
 from quire.servers.process import cut_after_faults, end_when, ending_at_faults
@@ -135,6 +136,7 @@ async def run_standalone(
             cursors_of(config.logs, config.cursors),
             config_of=policies.config_of,
             no_room=disks.why_full,
+            objects=await open_tiered_storage(config.tiered),
         )
         nursery.start_soon(factory.run, name="managed ledgers")
         tracing = await stack.enter_async_context(open_tracing(world, config.tracing))

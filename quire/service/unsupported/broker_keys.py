@@ -75,8 +75,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "the managed ledger has its own bounds": "managedLedgerDeleteMaxConcurrentRequests "
     "managedLedgerCursorResetLedgerCloseTimestampMaxClockSkewMillis",
     "tuning of tiered storage; see managedLedgerOffloadDriver": "managedLedgerOffload* offloadersDirectory "
-    "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI "
-    "managedLedgerDataReadPriority managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds triggerOffloadOnTopicLoad",
+    "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath "
+    "managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds",
     "the metadata store watches values that are read often": "metadataStoreCacheExpirySeconds metadataStoreBatching* "
     "zooKeeperCacheExpirySeconds",
     "load is measured by the rates and numbers of a broker's bundles": (
@@ -112,6 +112,10 @@ _HARMLESS: Final[Mapping[str, str]] = {
 }
 
 _AT_REST: Final[Mapping[str, str]] = {
+    "ledgers are offloaded by scripts/pipelines/offload, as often as it is run": (
+        "managedLedgerOffloadAutoTriggerSizeThresholdBytes managedLedgerOffloadThresholdInSeconds "
+        "triggerOffloadOnTopicLoad"
+    ),
     "no such limit": "maxSameAddressProducersPerTopic maxSameAddressConsumersPerTopic maxTenants "
     "maxNamespacesPerTenant maxConsumerMetadataSize "
     "maxConcurrentHttpRequests maxHttpServerConnections httpMaxRequestSize httpRequestsLimitEnabled "
@@ -178,9 +182,6 @@ _REFUSED: Final[Mapping[str, Rule]] = {
     "bindAddresses": refused(_ANY, "there is one listener; leave it empty and set bindAddress and brokerServicePort"),
     "managedLedgerDigestType": refused(
         lambda value: value != "CRC32C", "entries are written with CRC32C, and read with any; remove the key"
-    ),
-    "managedLedgerOffloadDriver": refused(
-        _ANY, "there is no tiered storage: ledgers that were offloaded cannot be read; leave it empty"
     ),
     "brokerInterceptors": refused(_ANY, "plug-ins of the JVM cannot be loaded; leave it empty"),
     "bookkeeperClientIsolationGroups": refused(

@@ -83,8 +83,8 @@ WHY: Final[Mapping[str, str]] = {
     "allowed_clusters": "there is no replication between clusters",
     "replicationClusters": "there is no replication between clusters",
     "replicatorDispatchRate": "there is no replication between clusters",
-    "offload_policies": "there is no tiered storage",
-    "offloadPolicies": "there is no tiered storage",
+    "offload_policies": "ledgers are offloaded by scripts/pipelines/offload, for all topics in the same way",
+    "offloadPolicies": "ledgers are offloaded by scripts/pipelines/offload, for all topics in the same way",
     "deleted": "the namespace was being deleted",
     "migrated": "the namespace was moved to another cluster",
     "unreadableTopicPolicies": "an event about the topic in __change_events cannot be read",
@@ -118,8 +118,8 @@ def create_problem(policies: Mapping[str, Any]) -> str | None:
 def described(fields: list[str]) -> str:
     """Fields with the reasons why they are not obeyed.
 
-    >>> described(["migrated", "offloadPolicies"])
-    'migrated (the namespace was moved to another cluster), offloadPolicies (there is no tiered storage)'
+    >>> described(["migrated", "shadowTopics"])
+    'migrated (the namespace was moved to another cluster), shadowTopics (there are no shadow topics)'
     """
     return ", ".join(f"{field} ({WHY.get(field, _UNKNOWN)})" for field in fields)
 

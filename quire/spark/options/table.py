@@ -68,7 +68,8 @@ OPTIONS: tuple[Option, ...] = (
         "tlsCertificateFilePath",
         ALL,
         "",
-        "File with the certificate that is shown to brokers, in PEM.",
+        "File with the certificate that is shown to brokers, in PEM. It is the credential of a query without a token"
+        " and a password.",
         ("pulsar.client.tlsCertificateFilePath",),
     ),
     Option(

@@ -191,10 +191,8 @@ class TopicOffload:
 
     def _check(self, path: Path, ledger: Ledger, uid: str) -> int:
         """Read a file; return its number of rows. Raises OffloadedLedgerError: it is not the whole ledger."""
-        found = OffloadedLedger(path)
+        found = OffloadedLedger.of(path, self._topic, ledger.ledger_id, entries=ledger.entries, uid=uid)
         try:
-            if found.file != self._file(ledger, uid):
-                raise OffloadedLedgerError(f"{path} is of another ledger: {found.file}")
             found.check()
             return found.rows
         finally:

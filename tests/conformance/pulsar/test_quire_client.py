@@ -165,9 +165,9 @@ async def test_batches_to_a_topic_with_deduplication_are_all_stored_and_a_known_
     policy = f"{server.web}/admin/v2/persistent/public/default/{name}/deduplicationEnabled"
     web.request("POST", policy, json=True).raise_for_status()
     values = [b"%d" % number for number in range(60)]
-    for begin in (0, 30):
+    for begin, last_id in ((0, -1), (30, 28)):  # the broker has the number of the last batch, which has two messages
         producer = await ours.producer(topic, name="ours")
-        assert producer.last_sequence_id == begin - 1
+        assert producer.last_sequence_id == last_id
         for first in range(begin, begin + 30, 10):
             await producer.send(pack(values[first : first + 10], batch_messages_max=4))
         await producer.flush()

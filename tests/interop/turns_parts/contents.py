@@ -81,6 +81,7 @@ class Deduplicated:
 
     def __init__(self) -> None:
         self.last = -1
+        self.sent = 0
 
     def work(self, side: Side, turn: int) -> None:
         if turn == 1:
@@ -88,19 +89,24 @@ class Deduplicated:
             side.ask("POST", f"{path_of(self.topic)}/deduplicationEnabled", json=True)
             path = f"{path_of(self.topic)}/deduplicationEnabled?applied=true"
             wait_until(lambda: side.ask("GET", path) is True, "the policy is seen")
-        producer = side.client.create_producer(name_of(self.topic), "p", batching_enabled=turn % 2 == 0)
+        batched = turn % 2 == 0
+        producer = side.client.create_producer(
+            name_of(self.topic), "p", batching_enabled=batched, batching_max_publish_delay_ms=60_000
+        )
         assert producer.last_sequence_id() == self.last
-        # The last five of the turn before are sent again, in a batch of their own: one counts as a whole.
-        for ids in (range(max(0, self.last - 4), self.last + 1), range(self.last + 1, self.last + 11)):
+        # Five up to the last id are sent again, in a batch of their own: one counts as a whole.
+        for ids in (range(max(0, self.last - 4), self.last + 1), range(self.sent, self.sent + 10)):
             for number in ids:
                 producer.send_async(b"%d" % number, lambda *_: None, sequence_id=number)
             producer.flush()
         producer.close()
-        self.last += 10
+        # This client names only the lowest id of a batch.
+        self.last = self.sent if batched else self.sent + 9
+        self.sent += 10
 
     def view(self, side: Side) -> Json:
         messages = side.read(name_of(self.topic))
-        assert [each["data"] for each in messages] == [str(number) for number in range(self.last + 1)]
+        assert [each["data"] for each in messages] == [str(number) for number in range(self.sent)]
         producer = side.client.create_producer(name_of(self.topic), "p")
         assert producer.last_sequence_id() == self.last
         producer.close()

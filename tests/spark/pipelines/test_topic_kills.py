@@ -27,12 +27,13 @@ from quire.spark.pipelines.copy_topic import copy_topic
 from quire.spark.pipelines.window import count_windows
 from tests.spark.exact import NAMESPACE, make_deduplicated
 from tests.spark.generator import quiet_client
+from tests.spark.peer import serve
 from tests.spark.pipelines.events import WATERMARK, WINDOW, events, recomputed, send
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.sink_run import CHECKOUT, SinkRun
 from tests.spark.support import make_partitions
 from tests.support.pages.walk import Walk
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 pytestmark = pytest.mark.full
 
@@ -103,7 +104,7 @@ class PipelineRun(SinkRun):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
     # the control's topic has no subscription, and no producer while a driver starts
-    with standalone(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
+    with serve(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
         make_deduplicated(running)
         yield running
 
@@ -185,7 +186,7 @@ def test_a_copy_has_every_message_once_whatever_was_killed(spark, server, client
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path):
     with (
-        standalone(tmp_path / "server") as server,
+        serve(tmp_path / "server") as server,
         Walk("spark-pipelines.md", tmp_path / "walk", {}, web=server.web, service=server.url) as page,
     ):
         for section in ("Before the start", "Counts by window", "Copies"):

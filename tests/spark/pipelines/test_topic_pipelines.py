@@ -19,11 +19,12 @@ from quire.spark.pipelines.copy_topic import copy_topic
 from quire.spark.pipelines.window import count_windows
 from tests.spark.exact import NAMESPACE, make_deduplicated
 from tests.spark.generator import quiet_client
+from tests.spark.peer import serve
 from tests.spark.pipelines.events import WATERMARK, WINDOW, events, recomputed, send
 from tests.spark.pipelines.placed import PlacedKill, commits_of, kill_worker, last_batch, take_commit_back
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.support import make_partitions
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 ROWS = 4000
 SOURCE = f"persistent://{NAMESPACE}/events"
@@ -57,7 +58,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with standalone(tmp_path_factory.mktemp("pipelines")) as server:
+    with serve(tmp_path_factory.mktemp("pipelines")) as server:
         make_deduplicated(server)
         for topic in (SOURCE, COUNTS, COPIES):
             make_partitions(server, topic, 2)

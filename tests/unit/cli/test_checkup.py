@@ -10,7 +10,11 @@ import resource
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 
@@ -20,15 +24,17 @@ import trio
 from cryptography import x509
 
 from quire.cli.checkup import certificates, command, machine, running, verdicts
-from quire.cli.checkup.bookie_clocks import find_bookie_clocks
-from quire.cli.checkup.configured import Server, kind_of
+from quire.cli.checkup.bookie_clocks import BookieClocks, find_bookie_clocks
+from quire.cli.checkup.configured import Server, kind_of, read
 from quire.cli.checkup.verdicts import CheckResult, Grade, Mount
+from quire.cli.main import app
 from quire.distribution import installed_version
 from quire.metadata import bookies
 from quire.metadata.bookies import BookieServiceInfo, Endpoint
 from quire.metadata.ledgers import initialize_layout
 from quire.metadata.local.memory import MemoryStore, MemoryTree
-from tests.support.certificates import Authority
+from quire.world.real_tls import TlsFiles
+from tests.support.certificates import Authority, Pair
 
 OK, WARNING, BAD = Grade.OK, Grade.WARNING, Grade.BAD
 GIB = 1 << 30
@@ -254,7 +260,10 @@ def test_a_certificate_without_a_subject_is_named_so(tmp_path: Path) -> None:
     assert certificates.of_certificate("f", found, NOW).verdict is OK
 
 
-def test_the_descriptors_of_a_server_that_runs_are_judged_by_its_configuration(tmp_path: Path, capsys) -> None:
+def test_the_descriptors_of_a_server_that_runs_are_judged_by_its_configuration(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("quire.cli.checkup.store.ANSWER_S", 0.5)  # (there is no ZooKeeper)
     conf = tmp_path / "bk_server.conf"
     conf.write_text(
         f"journalDirectories={tmp_path}/journal\nledgerDirectories={tmp_path}/ledgers\nallowLoopback=true\n"
@@ -307,3 +316,96 @@ async def test_clocks_of_bookies_are_compared_by_their_web_ports(monkeypatch: py
         "mute": OK,
     }
     assert "1 bookies have no web port" in by["mute"].what
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def demanding(authority: Authority, shown: Pair) -> Iterator[int]:
+    """Serve a web port behind TLS that demands a certificate; yield its number."""
+    options = authority.server(shown, require_certificate=True)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        server.socket = TlsFiles(options, server_side=True).context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+OF_BOOKIE = (
+    "journalDirectories={folder}/j\nledgerDirectories={folder}/l\nallowLoopback=true\nadvertisedAddress=127.0.0.1\n"
+)
+
+
+@pytest.mark.real_clock
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (
+            "broker.conf",
+            "clusterName=c\nmetadataStoreUrl=zk:127.0.0.1:2181\nbookkeeperTLSClientAuthentication=true\n"
+            "bookkeeperTLSCertificateFilePath={certificate}\nbookkeeperTLSKeyFilePath={key}\n"
+            "bookkeeperTLSTrustCertsFilePath={trust}\n",
+        ),
+        (
+            "bk_server.conf",
+            OF_BOOKIE + "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory\ntlsKeyStoreType=PEM\n"
+            "tlsKeyStore={key}\ntlsCertificatePath={certificate}\ntlsTrustStoreType=PEM\ntlsTrustStore={trust}\n",
+        ),
+        (
+            "bk_server.conf",
+            OF_BOOKIE + "httpServerEnabled=true\nhttpServerTlsEnable=true\nhttpServerKeyStorePath={both}\n"
+            "httpServerTrustStorePath={trust}\n",
+        ),
+    ],
+)
+def test_a_web_port_that_demands_a_certificate_is_shown_that_of_the_configuration(
+    name: str, values: str, tmp_path: Path
+) -> None:
+    """The bookie's own certificate has expired: its clock is compared nevertheless."""
+    authority = Authority(tmp_path)
+    pair, both = authority.issue("own", file="own"), tmp_path / "both.pem"
+    both.write_bytes(pair.key.read_bytes() + pair.certificate.read_bytes())
+    conf = tmp_path / name
+    given = {"certificate": pair.certificate, "key": pair.key, "both": both, "trust": authority.trust}
+    conf.write_text(values.format(folder=tmp_path, **given))
+    shown = read(conf, kind_of(conf)).shown
+    assert shown is not None
+    with demanding(authority, authority.issue("127.0.0.1", file="theirs", expired=True)) as number:
+        clocks = BookieClocks(urls={"b": f"https://127.0.0.1:{number}"})
+        [found] = clocks.examine(shown)
+        assert (found.verdict, found.what[:21]) == (OK, "the clock of bookie b"), found
+        [without] = clocks.examine(None)
+        assert (without.verdict, "demands a certificate" in without.remedy) == (WARNING, True)
+        pair.key.unlink()
+        both.unlink()
+        checks = list(clocks.examine(shown))
+        assert [each.verdict for each in checks] == [WARNING, WARNING]
+        assert str(shown.key_file) in checks[0].what
+
+
+@pytest.mark.real_clock
+def test_a_running_server_that_demands_a_certificate_is_shown_one(tmp_path: Path, capsys) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("own", file="own")
+    with demanding(authority, authority.issue("127.0.0.1", file="theirs")) as number:
+        asked = ["doctor", "--url", f"https://127.0.0.1:{number}", "--trust-file", str(authority.trust)]
+        files = ["--tls-cert-file", str(own.certificate), "--tls-key-file", str(own.key)]
+        for more, verdict in (([], "BAD     reachable"), (files, "ok      reachable")):
+            with pytest.raises(SystemExit):
+                app([*asked, *more])
+            assert verdict in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        app([*asked, *files[:2]])
+    assert end.value.code == 2
+    assert "give both" in capsys.readouterr().err

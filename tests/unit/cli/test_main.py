@@ -158,3 +158,32 @@ def test_a_taken_port_is_named_with_its_key_and_address(key: str, option: str, t
     assert last.startswith(
         f"quire standalone: {key}={ports[option]}: cannot listen on 127.0.0.1:{ports[option]}: Address"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("quire ad", ["admin"]),
+        ("quire admin topics create-p", ["create-partitioned-topic"]),
+        ("quire admin tenants list --tls-c", ["--tls-cert-file"]),
+        (
+            "quire admin namespaces set-backlog-quota a/b --policy producer",
+            ["producer_exception", "producer_request_hold"],
+        ),
+        ("quire admin tenants list --context pr", ["prod"]),
+    ],
+)
+def test_shells_complete_commands_verbs_options_their_words_and_contexts(
+    words: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contexts = tmp_path / "quire/contexts.toml"
+    contexts.parent.mkdir()
+    contexts.write_text('[contexts."prod"]\nurl = "http://p:8080"\n')
+    contexts.chmod(0o600)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("_QUIRE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as end:
+        app(prog_name="quire")
+    assert (end.value.code, sorted(capsys.readouterr().out.split())) == (0, offered)

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from quire.client.client import Client, ConsumerOptions
-from quire.client.errors import ServerRefusedError, TopicNotFoundError
+from quire.client.errors import NotAllowedError, ServerRefusedError, TopicNotFoundError
 from quire.client.packing import pack
 from quire.client.receiving import FIRST_PART
 from quire.client.transactions import ASSIGN_TOPIC
@@ -196,6 +196,34 @@ async def test_entries_of_a_transaction_that_are_sent_again_name_it(client: Clie
         await producer.flush()
     again = broker.of(B.SEND)[-1].send
     assert (again.txnid_most_bits, again.txnid_least_bits) == transaction.id
+
+
+async def test_tasks_that_send_at_the_same_time_keep_their_transactions(client: Client, broker: FakeBroker) -> None:
+    """Each of them waits in the middle of its entries, as two may be without receipt."""
+    producer = await client.transaction_producer(TOPIC, pending_max=2)
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2):
+            nursery.start_soon(producer.send_in, (number, number), pack([b"%d" % number] * 9, batch=False))
+        nursery.start_soon(producer.send, pack([b"0"] * 9, batch=False))
+    await producer.flush()
+    sends = [each.send for each in broker.of(B.SEND)]
+    assert [each.sequence_id for each in sends] == list(range(27))
+    values = [int(entry[-1:]) for entry in broker.entries]
+    assert values != sorted(values), "the tasks sent one after the other"
+    assert [(each.txnid_most_bits, each.txnid_least_bits) for each in sends] == [(number,) * 2 for number in values]
+    assert producer._of == {}, "kept after their receipts"
+
+
+async def test_the_number_of_an_entry_that_is_too_large_is_in_no_transaction(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.transaction_producer(TOPIC)
+    too_large = pack([b"x" * (producer.message_size_max + 1)], message_size_max=1 << 30)
+    await raises(NotAllowedError, producer.send_in((1, 1), too_large), "above the broker's limit")
+    await producer.send(pack([b"0"]))
+    await producer.flush()
+    [only] = broker.of(B.SEND)
+    assert not only.send.HasField("txnid_most_bits")
 
 
 async def test_a_cluster_without_coordinators_is_an_error(client: Client, broker: FakeBroker) -> None:

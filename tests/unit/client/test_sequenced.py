@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
 from quire.client.client import Client
 from quire.client.deduplicated.sequenced import Numbered
 from quire.client.packing import pack
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.wire.pulsar.metadata import peek
+from tests.support.waiting import until
 from tests.unit.client.fake_broker import TOPIC, B, FakeBroker, Session
 
 pytestmark = pytest.mark.seeded
@@ -72,6 +74,18 @@ async def test_ids_that_do_not_ascend_are_refused_and_nothing_is_sent(client: Cl
     assert len(broker.of(B.SEND)) == 1
     with pytest.raises(ValueError, match="needs a name"):
         await client.sequenced_producer(TOPIC, "")
+
+
+async def test_tasks_that_send_at_the_same_time_take_turns(client: Client, broker: FakeBroker):
+    producer = await client.sequenced_producer(TOPIC, "mine", pending_max=2)
+    ids = [[(turn * 100 + number, turn * 100 + number) for number in range(9)] for turn in (1, 2)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(producer.send_numbered, numbered(*ids[0]))
+        await until(lambda: bool(broker.of(B.SEND)))
+        nursery.start_soon(producer.send_numbered, numbered(*ids[1]))
+    await producer.flush()
+    sends = [each.send for each in broker.of(B.SEND)]
+    assert [(each.sequence_id, each.highest_sequence_id) for each in sends] == [*ids[0], *ids[1]]
 
 
 async def test_it_registers_a_schema_as_every_producer_may(client: Client, broker: FakeBroker):

@@ -48,6 +48,7 @@ def test_it_holds_what_a_set_would_hold(
     expected = model_ranges(model)
     assert list(ranges.ranges()) == expected
     assert ranges.contains(ledger, probe) == ((ledger, probe) in model)
+    assert ranges.count_from(ledger, probe) == len([place for place in model if place >= (ledger, probe)])
     missing = next(entry for entry in range(probe, 10 * CHUNK) if (ledger, entry) not in model)
     assert ranges.first_missing(ledger, probe) == missing
     low, high = min(probe, other), max(probe, other)

@@ -15,6 +15,7 @@ from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.ledger_list import LedgerList, decode
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.stored_list import log_path
+from managed_ledger.tiers import Objects
 from quire.ledger.position import Position
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.metadata.store import Op
@@ -73,6 +74,7 @@ class Cluster:
         *,
         config_of: Callable[[str], Awaitable[LogConfigSource]] | None = None,
         no_room: Callable[[], str] = str,
+        objects: Objects | None = None,
         cursors: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> AsyncIterator[ManagedLedgerFactory]:
@@ -87,6 +89,7 @@ class Cluster:
             replace(CURSOR_CONFIG, **(cursors or {})),
             config_of=config_of,
             no_room=no_room,
+            objects=objects,
         ) as factory:
             yield factory
 

@@ -16,6 +16,7 @@ from quire.client.packing import pack
 from quire.offload import parquet
 from quire.offload.errors import OffloadedLedgerError
 from quire.offload.parquet import LedgerFile, OffloadedLedger, write_ledger
+from quire.offload.sealing import MAGIC, SealedFile, seal
 from tests.support.refusals import refuses
 from tests.unit.offload.made import entry_with
 from tests.unit.spark.entries import chunk, plain
@@ -38,9 +39,16 @@ def entries_of(count: int, seed: int = 1) -> list[bytes]:
 
 def write(path: Path, entries: Sequence[bytes], count: int | None = None) -> Path:
     file = LedgerFile(topic=TOPIC, ledger_id=7, entries=len(entries) if count is None else count, uid="u")
-    with path.open("xb") as target:
+    with path.open("x+b") as target:
         written = write_ledger(target, file, [entries[:3], [], entries[3:]])
     assert (written.entries, written.entry_bytes) == (len(entries), sum(map(len, entries)))
+    return path
+
+
+def sealed(path: Path) -> Path:
+    """Add the checksums that other writers of Parquet do not know."""
+    with path.open("r+b") as file:
+        seal(file)
     return path
 
 
@@ -104,23 +112,46 @@ def test_a_row_group_ends_with_the_entry_that_fills_it(tmp_path: Path, monkeypat
     ledger.close()
 
 
-def test_each_damaged_byte_is_found(tmp_path: Path) -> None:
-    entries = [plain(b"%d" % number * 20) for number in range(20)]
+def test_each_damaged_byte_is_found(tmp_path: Path, small_groups: None) -> None:
+    """pyarrow would end the process for some damaged footers: it gets bytes only after their checksum."""
+    entries = entries_of(40)
     path = write(tmp_path / "a.parquet", entries)
     whole = path.read_bytes()
+    sealed = SealedFile(path)
+    assert sealed.groups > 2
+    kinds = [*range(4), *range(len(whole) - 8, len(whole)), *range(whole.rindex(MAGIC) - 40, whole.rindex(MAGIC) + 4)]
     rng = random.Random(3)
-    for at in rng.sample(range(len(whole)), 60):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+
+    def read() -> None:
+        ledger = OffloadedLedger(path)
         try:
-            ledger = OffloadedLedger(path)
-            found = ledger.read(0, 19, 1 << 20)
+            ledger.check()
+        finally:
             ledger.close()
-        except OffloadedLedgerError:
-            continue
-        assert found == entries, f"byte {at} was changed, and other entries came"
-    path.write_bytes(whole[: len(whole) // 2])
-    refuses(OffloadedLedgerError, lambda: OffloadedLedger(path), "cannot be opened")
-    refuses(OffloadedLedgerError, lambda: OffloadedLedger(tmp_path / "none"), "cannot be opened")
+
+    for at in [*kinds, *rng.sample(range(len(whole)), 60)]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :])
+        refuses(OffloadedLedgerError, read, "a.parquet")
+    for size in (0, 3, 11, 30, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refuses(OffloadedLedgerError, read, "cannot be opened")
+    refuses(OffloadedLedgerError, lambda: OffloadedLedger(tmp_path / "none"), "No such file")
+    path.write_bytes(whole)
+    assert OffloadedLedger(path).read(0, 2, 1 << 20) == entries[:3]
+
+
+def test_a_decoder_sees_checked_bytes_only(tmp_path: Path, small_groups: None) -> None:
+    path = write(tmp_path / "a.parquet", entries_of(40))
+    whole, sealed = path.read_bytes(), SealedFile(path)
+    footer_at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    sealed.seek(0)
+    assert sealed.read() == bytes(footer_at) + whole[footer_at:]
+    sealed.load(1)
+    start = sealed._loaded_at
+    sealed.seek(start + 1)
+    assert sealed.read(50) == whole[start + 1 : start + 51]
+    path.write_bytes(whole[:100])  # under an open file: an error, as any other damage
+    refuses(OffloadedLedgerError, partial(sealed.load, 2), "too short")
 
 
 def test_rows_that_do_not_give_the_entry_are_found(tmp_path: Path) -> None:
@@ -128,11 +159,12 @@ def test_rows_that_do_not_give_the_entry_are_found(tmp_path: Path) -> None:
     table = pq.read_table(write(tmp_path / "a.parquet", [plain(b"a"), plain(b"b")]))
     changed = table.set_column(table.schema.names.index("value"), "value", pa.array([b"a", b"c"], pa.binary()))
     pq.write_table(changed, tmp_path / "b.parquet")
-    ledger = OffloadedLedger(tmp_path / "b.parquet")
+    refuses(OffloadedLedgerError, lambda: OffloadedLedger(tmp_path / "b.parquet"), "no checksums")
+    ledger = OffloadedLedger(sealed(tmp_path / "b.parquet"))
     refuses(OffloadedLedgerError, ledger.check, "entry 1 is damaged")
     refuses(OffloadedLedgerError, lambda: ledger.read(0, 0, 1), "entry 1 is damaged")
     ledger.close()
     pq.write_table(table.slice(1), tmp_path / "c.parquet")
-    refuses(OffloadedLedgerError, lambda: OffloadedLedger(tmp_path / "c.parquet"), "are not the 2 entries")
+    refuses(OffloadedLedgerError, lambda: OffloadedLedger(sealed(tmp_path / "c.parquet")), "are not the 2 entries")
     pq.write_table(table.replace_schema_metadata({}), tmp_path / "d.parquet")
-    refuses(OffloadedLedgerError, lambda: OffloadedLedger(tmp_path / "d.parquet"), "is not the file of")
+    refuses(OffloadedLedgerError, lambda: OffloadedLedger(sealed(tmp_path / "d.parquet")), "is not the file of")

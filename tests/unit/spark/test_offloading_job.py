@@ -251,6 +251,14 @@ def test_files_of_trimmed_ledgers_stay_unless_they_are_to_go(owner: FakeOwner, t
     check_whole(owner, tmp_path, (5,))
 
 
+def test_the_file_of_the_last_ledger_stays(owner: FakeOwner, tmp_path: Path) -> None:
+    """The empty ledger behind it left the list when a broker opened the topic; the file may be the only copy."""
+    run(owner, tmp_path)
+    owner.trim(9)
+    assert run(owner, tmp_path, remove_trimmed=True).removed == 0
+    check_whole(owner, tmp_path)
+
+
 def test_a_file_stays_while_no_other_one_of_its_ledger_is_complete(owner: FakeOwner, tmp_path: Path) -> None:
     """The list may come from a broker that has lost the topic, and the file from a job that asked the next one."""
     home = topic_folder(tmp_path, TOPIC)

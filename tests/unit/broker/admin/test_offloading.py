@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from managed_ledger.ledger_list import decode
+from managed_ledger.ledger_list import decode, encode
 from managed_ledger.stored_list import log_path
 from quire.wire.pulsar.names import TopicName
 from tests.support.waiting import until
@@ -57,6 +58,22 @@ async def test_the_steps_are_stored_and_refused_to_another_job(room: Room, peer:
         await rest.refused("DELETE", f"{PATH}?ledger={first['ledgerId']}&uid={SECOND}", 409)
         assert await rest.status("DELETE", f"{PATH}?ledger={first['ledgerId']}&uid={FIRST}") == 204
         assert await stored(room) == [False] * 4
+
+
+async def test_a_broker_that_has_lost_the_topic_answers_nothing_stale(room: Room, peer: Peer) -> None:
+    """The pipeline removes files of ledgers that are not in the answer."""
+    await peer.producer()
+    await peer.publish(*[b"m"] * 25)
+    topic = await room.topic()
+    await until(lambda: topic.ledger.state.name == "OPEN")
+    async with rest_of(room, cluster=True) as rest:
+        assert len(await ledgers(rest)) == 2
+        store, path = room.cluster.stores[0], log_path(TopicName.parse(TOPIC).managed_ledger_path)
+        node = await store.get(path)
+        assert node is not None
+        others = decode(node.value)
+        await store.put(path, encode(replace(others, opening=7)), node.version)
+        assert await rest.status("GET", PATH) == 503
 
 
 async def test_requests_that_cannot_be_understood_are_refused(room: Room, peer: Peer) -> None:

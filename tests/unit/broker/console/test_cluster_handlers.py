@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 import trio
@@ -17,6 +18,7 @@ from broker.console.cluster_loss import Loss
 from broker.console.cluster_ports import ClusterParts
 from broker.ownership.values import BrokerReport, BundleLoad, LocalBroker, encode_leader, encode_report
 from managed_ledger.ledger_list import LedgerInfo, LedgerList, encode
+from managed_ledger.offloading import completed, left, prepared
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.errors import BookieUnavailableError, NoSuchLedgerError
 from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy, PlacementConfig
@@ -108,8 +110,11 @@ class Pages:
                 custom_metadata=(("pulsar/managed-ledger", b"public/default/persistent/t%d" % (ledger_id % 2)),),
             )
         log = LedgerList(
-            ledgers=tuple(LedgerInfo(ledger_id=each, entries=10, size=100, closed_ms=1) for each in (4, 6, 99))
+            ledgers=tuple(LedgerInfo(ledger_id=each, entries=10, size=100, closed_ms=1) for each in (4, 6, 98, 99))
         )
+        # 98 is in tiered storage only
+        log = prepared(log, 98, UUID(int=1), instead="", driver="d", now_ms=1)
+        log = left(completed(log, 98, UUID(int=1), now_ms=1), 98, str(UUID(int=1)))
         await store.create("/managed-ledgers/public/default/persistent/t0", encode(log), make_parents=True)
 
     async def get(self, path: str) -> Any:
@@ -171,7 +176,7 @@ async def test_marks_are_shown_beside_the_ledgers(pages: Pages) -> None:
 
 async def test_the_ledgers_of_a_topic_are_read_now(pages: Pages) -> None:
     found = await pages.get("/ledgers?topic=persistent://public/default/t0")
-    assert (found["examined"], found["total"], found["withoutMetadata"]) == (2, 3, [99])
+    assert (found["examined"], found["total"], found["withoutMetadata"]) == (2, 4, [99])
     assert [each["ledger"] for each in found["rows"]] == [4, 6]
     assert found["rows"][1]["harm"] == "BELOW_WRITE_QUORUM"
     reason = await pages.rest.refused("GET", f"{BASE}/ledgers?topic=persistent://public/default/none", 404)

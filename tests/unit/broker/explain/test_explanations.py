@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from broker.dispatch.policies.hash_owners import range_hash
 from broker.dispatch.policies.permits import Permits
 from broker.dispatch.single_active import SingleActiveSubscription
 from broker.explain import causes
@@ -46,6 +47,55 @@ async def test_no_consumer_then_no_permits_then_unacknowledged_then_nothing_to_d
     assert (found["cause"], found["state"]) == ("caught-up", "idle")
     await other.publish(b"3", first=3)
     assert (await peer.message())[1] == b"3"
+
+
+@pytest.mark.parametrize("kind", [Sub.Exclusive, Sub.Failover])
+async def test_what_the_active_consumer_holds_is_counted_in_entries(kind: Sub.SubType, room: Room, peer: Peer) -> None:
+    """Statistics count nothing for these types, as the original's; an explanation must not say 0."""
+
+    async def subscribe() -> None:
+        await peer.subscribe(subType=kind, consumer_name="c")
+        if kind == Sub.Failover:
+            assert (await peer.receive())[0].type == C.ACTIVE_CONSUMER_CHANGE
+
+    await subscribe()
+    other = await publisher(room, b"0", b"1", b"2", b"3")
+    assert (await ask(room))["sentence"].endswith("'c' has 0 permits and holds 0 unacknowledged entries.")
+    peer.flow(3)
+    got = [(await peer.message())[0].message_id for _ in range(3)]
+    assert (await ask(room))["sentence"].endswith("'c' has 0 permits and holds 3 unacknowledged entries.")
+    await peer.answered_ack(got[1])
+    peer.flow(5)
+    got.append((await peer.message())[0].message_id)
+    found = await ask(room)
+    assert (found["cause"], found["details"]["held"]) == ("delivered-unacknowledged", 3)
+    assert found["sentence"].endswith("3 of them are not acknowledged, most by consumer 'c' (3 entries).")
+    # Delivered again from the first: what is acknowledged behind the read position is not held.
+    await peer.end_consumer(1)
+    await subscribe()
+    assert (await ask(room))["details"]["held"] == 0
+    peer.flow(1)
+    await peer.message()
+    assert (await ask(room))["sentence"].endswith("'c' has 0 permits and holds 1 unacknowledged entries.")
+    await peer.answered_ack(*got)
+    assert (await ask(room))["cause"] == "caught-up"
+    await other.publish(b"4", first=4)
+
+
+async def test_entries_of_keys_that_an_exclusive_consumer_passes_over_are_said(room: Room, peer: Peer) -> None:
+    own = range_hash(b"its key")
+    ranges = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=own, end=own)])
+    await peer.subscribe(subType=Sub.Exclusive, consumer_name="c", keySharedMeta=ranges)
+    peer.flow(10)
+    await publisher(room, b"0", b"1", partition_key="another")
+
+    async def passed() -> bool:
+        return bool((await ask(room))["details"]["unread"] == 0)
+
+    await until(passed)
+    found = await ask(room)
+    assert found["cause"] == "delivered-unacknowledged"
+    assert found["sentence"].endswith("(2 entries, those included whose keys are outside its hash ranges).")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from broker.security.authorization.routes import ROUTES
-from quire.cli.admin.groups import GROUPS, group
+from quire.cli.admin.app import admin_app
+from quire.cli.admin.groups import ALIASES, GROUPS, group
 from quire.cli.admin.rendering.tables import RENDERERS
 from quire.cli.admin.table import root
+from quire.cli.lazy import command_of
 from tests.support.admin_commands import admin
+from tests.support.admin_verbs import OWN, lines
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
 from tests.unit.cli.admin.recording import Recorder, recorded, shown
@@ -46,6 +53,33 @@ def test_every_verb_has_a_line() -> None:
         asked |= {(dialogue.command.words[0], step.name) for step, _ in dialogue.steps}
     names = {(name, verb.name) for name in GROUPS for verb in group(name).verbs}
     assert names - asked == set()
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the commands of a tree that have no parts, hidden ones included."""
+    if not isinstance(command, TyperGroup):
+        yield path
+        return
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        yield from leaves(command.get_command(context, name), *path, name)
+
+
+def test_every_command_of_the_tree_is_run_on_a_server() -> None:
+    """tests/cluster/test_admin_verbs.py runs verbs.txt and OWN on Quire; tests/interop verbs.txt on Pulsar 4.2.4."""
+    run = {tuple(line.split()[:2]) for line in (f"{group} {rest}" for group, rest in lines())}
+    run |= {tuple(line.split()[: 1 if line.startswith(("explain", "diff")) else 2]) for line in OWN}
+    by_another_name = {("topics", each.name) for each in group("topics").hidden}
+    by_another_name |= {(alias, each.name) for alias, name in ALIASES.items() for each in group(name).verbs}
+    assert set(leaves(command_of(admin_app()))) == run | by_another_name
+
+
+def test_a_verb_by_another_name_makes_the_request_of_one_that_is_run() -> None:
+    shown = {(each.method, each.path, each.parameters) for each in group("topic-policies").verbs}
+    shown |= {(each.method, each.path, each.parameters) for each in group("topics").verbs}
+    assert [
+        each.name for each in group("topics").hidden if (each.method, each.path, each.parameters) not in shown
+    ] == []
 
 
 def test_every_request_is_one_that_the_broker_serves() -> None:

@@ -172,6 +172,10 @@ async def test_a_bookie_with_a_full_disk_loses_nothing_and_a_repeat_works() -> N
             for ledger_id, _ in written
         ]
         assert [(await client.read_metadata(ledger_id)).write_quorum for ledger_id, _ in written] == [1, 1, 1]
+        text = io.StringIO()
+        operation = replace(operation_on(cluster, text), shell=cluster.shell(Output(text, text)))
+        assert await raise_copies(operation, 3, 2) == 1
+        assert text.getvalue().splitlines()[-1] == "0 ledgers have 3 copies now; 3 have not: run raise-copies again"
         folders.mend("/b3")
         await until(lambda: not cluster.bookies["b3"].read_only)
         assert await raise_copies(operation_on(cluster, io.StringIO()), 3, 2) == 0

@@ -1,0 +1,228 @@
+"""quire/servers/broker/tiered_storage.py: files of offloaded ledgers give the ledger's bytes, or an error."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from managed_ledger.errors import ObjectError
+from managed_ledger.tiers import ObjectPlace
+from quire.client.packing import pack
+from quire.offload.folder import ledger_path, topic_folder
+from quire.offload.parquet import LedgerFile, OffloadedLedger, write_ledger
+from quire.servers.broker import tiered_storage
+from quire.servers.broker.config import BROKER
+from quire.servers.broker.tiered_storage import TieredStorage, open_tiered_storage
+from quire.service.errors import ConfigError
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.real_clock  # threads
+
+NAME = "public/default/persistent/a+b"
+TOPIC = "persistent://public/default/a b"
+UIDS = [f"00000000-0000-0000-0000-00000000000{number}" for number in range(10)]
+
+
+def entries_of(ledger_id: int) -> list[bytes]:
+    rng = random.Random(ledger_id)
+    return [
+        pack([rng.randbytes(200)], batch=bool(number % 2))[0].encode("p", number, 1_700_000_000_000)
+        for number in range(30)
+    ]
+
+
+def make(folder: Path, ledger_id: int, uid: str = "") -> ObjectPlace:
+    """Write the file of a ledger with thirty entries, in groups of about ten."""
+    entries, uid = entries_of(ledger_id), uid or UIDS[ledger_id]
+    path = ledger_path(topic_folder(folder, TOPIC), ledger_id, uid)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w+b") as target:
+        write_ledger(target, LedgerFile(topic=TOPIC, ledger_id=ledger_id, entries=30, uid=uid), [entries])
+    return ObjectPlace(NAME, ledger_id, uid, 30, sum(map(len, entries)))
+
+
+def path_of(folder: Path, place: ObjectPlace) -> Path:
+    return ledger_path(topic_folder(folder, TOPIC), place.ledger_id, place.uid)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TieredStorage:
+    monkeypatch.setattr("quire.offload.parquet.GROUP_BYTES", 2500)
+    return TieredStorage(tmp_path, are_first=True, deletion_lag_ms=0)
+
+
+async def read_all(storage: TieredStorage, place: ObjectPlace) -> list[bytes]:
+    found: list[bytes] = []
+    reader = await storage.open(place)
+    while len(found) < place.entries:
+        found += [bytes(entry) for entry in await reader.read(len(found), place.entries - 1, size_max=1 << 20)]
+    return found
+
+
+async def test_entries_come_as_they_were(storage: TieredStorage, tmp_path: Path) -> None:
+    places = [make(tmp_path, ledger_id) for ledger_id in range(5)]
+    for place in places:
+        await storage.verify(place)
+        assert await read_all(storage, place) == entries_of(place.ledger_id)
+    reader = await storage.open(places[0])
+    assert [bytes(entry) for entry in await reader.read(7, 8, size_max=1)] == entries_of(0)[7:8]
+
+
+async def test_many_readers_at_once_get_their_own_entries_from_few_files(
+    storage: TieredStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiered_storage, "FILES_MAX", 2)
+    places = [make(tmp_path, ledger_id) for ledger_id in range(5)]
+    rng = random.Random(1)
+
+    async def read(place: ObjectPlace) -> None:
+        reader = await storage.open(place)
+        entries = entries_of(place.ledger_id)
+        for _ in range(10):
+            first = rng.randrange(30)
+            found = await reader.read(first, 29, size_max=1000)
+            assert [bytes(entry) for entry in found] == entries[first : first + len(found)]
+            assert len(storage._files) <= 2
+
+    before = len(os.listdir("/proc/self/fd"))
+    async with trio.open_nursery() as nursery:
+        for place in places * 2:
+            nursery.start_soon(read, place)
+    # A thread that has answered may keep its file for a moment.
+    await until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, "files that are not kept are closed")
+
+
+@pytest.mark.parametrize("harm", ["missing", "short", "empty", "flipped", "swapped", "older", "folder"])
+async def test_a_harmed_file_is_an_error(storage: TieredStorage, tmp_path: Path, harm: str) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    path, data = path_of(tmp_path, place), path_of(tmp_path, place).read_bytes()
+    if harm == "missing":
+        path.unlink()
+    elif harm == "short":
+        path.write_bytes(data[:-100])
+    elif harm == "empty":
+        path.write_bytes(b"")
+    elif harm == "flipped":
+        path.write_bytes(data[:2000] + bytes([data[2000] ^ 1]) + data[2001:])
+    elif harm == "swapped":
+        path.write_bytes(path_of(tmp_path, other).read_bytes())
+    elif harm == "older":
+        make(tmp_path, 1, UIDS[9])
+        path_of(tmp_path, place._replace(uid=UIDS[9])).rename(path)
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(ObjectError, match=r"ledger-1-.*parquet"):
+        await read_all(storage, place)
+    with pytest.raises(ObjectError, match=r"ledger-1-.*parquet"):
+        await storage.verify(place)
+    path.rmdir() if harm == "folder" else path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    assert await read_all(storage, place) == entries_of(1), "a file that was restored is read"
+
+
+async def test_what_is_kept_of_a_file_proves_nothing_about_it(storage: TieredStorage, tmp_path: Path) -> None:
+    place = make(tmp_path, 1)
+    assert await read_all(storage, place) == entries_of(1)
+    path_of(tmp_path, place).unlink()
+    with pytest.raises(ObjectError):
+        await storage.verify(place)
+
+
+async def test_a_file_with_other_entries_than_the_ledger_is_not_verified(
+    storage: TieredStorage, tmp_path: Path
+) -> None:
+    place = make(tmp_path, 1)
+    with pytest.raises(ObjectError, match="and ledger 1 has"):
+        await storage.verify(place._replace(size=place.size + 1))
+    with pytest.raises(ObjectError, match="of another ledger"):
+        await storage.verify(place._replace(entries=29))
+
+
+async def test_a_log_that_is_not_of_a_topic_has_no_file(storage: TieredStorage) -> None:
+    place = ObjectPlace("other", 1, UIDS[1], 30, 1)
+    with pytest.raises(ObjectError, match="is not the path of a topic"):
+        await storage.open(place)
+    with pytest.raises(ObjectError, match="is not the path of a topic"):
+        await storage.verify(place)
+
+
+async def test_a_folder_that_does_not_answer_is_an_error_and_other_files_are_read(
+    storage: TieredStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    answer = threading.Event()
+    read = OffloadedLedger.read
+
+    def hang(self: OffloadedLedger, *given: Any) -> list[bytes]:
+        if self.file.ledger_id == 1:
+            answer.wait(60)
+        return read(self, *given)
+
+    monkeypatch.setattr(OffloadedLedger, "read", hang)
+    await storage.open(place)
+    monkeypatch.setattr(tiered_storage, "READ_S", 0.05)
+    try:
+        for _ in range(2):
+            with pytest.raises(ObjectError, match="was not read in"):
+                await read_all(storage, place)
+        monkeypatch.setattr(tiered_storage, "READ_S", 30)
+        assert await read_all(storage, other) == entries_of(2)
+    finally:
+        answer.set()
+    assert await read_all(storage, place) == entries_of(1)
+
+
+# Keys
+
+
+async def test_the_storage_is_what_the_keys_say(tmp_path: Path) -> None:
+    place = make(tmp_path, 1)
+    given = {
+        "managedLedgerOffloadDriver": "quire-parquet",
+        "fileSystemURI": tmp_path.as_uri(),
+        "managedLedgerDataReadPriority": "bookkeeper-first",
+        "managedLedgerOffloadDeletionLagMs": 14400000,
+    }
+    storage = await open_tiered_storage(BROKER.build(given).tiered)
+    assert storage is not None
+    assert (storage.driver, storage.are_first, storage.deletion_lag_ms) == ("quire-parquet", False, 14400000)
+    assert await read_all(storage, place) == entries_of(1)
+    del given["managedLedgerDataReadPriority"], given["managedLedgerOffloadDeletionLagMs"]
+    storage = await open_tiered_storage(BROKER.build(given).tiered)
+    assert storage is not None
+    assert (storage.are_first, storage.deletion_lag_ms) == (True, -1)
+    assert await open_tiered_storage(BROKER.build().tiered) is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"managedLedgerOffloadDriver": "aws-s3"}, "managedLedgerOffloadDriver"),
+        ({"managedLedgerOffloadDriver": "filesystem"}, "managedLedgerOffloadDriver"),
+        ({"managedLedgerOffloadDriver": "quire-parquet"}, "fileSystemURI"),
+        ({"managedLedgerOffloadDriver": "quire-parquet", "fileSystemURI": "hdfs://host:9000/a"}, "fileSystemURI"),
+        ({"managedLedgerOffloadDriver": "quire-parquet", "fileSystemURI": "/mnt/a"}, "fileSystemURI"),
+        ({"managedLedgerDataReadPriority": "fastest"}, "managedLedgerDataReadPriority"),
+        ({"managedLedgerOffloadDeletionLagMs": -2}, "managedLedgerOffloadDeletionLagMs"),
+    ],
+)
+def test_a_storage_that_there_is_not_is_refused(keys: dict[str, object], problem: str, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in keys.items()))
+    with pytest.raises(ConfigError, match=problem):
+        BROKER.load(conf)
+
+
+async def test_a_broker_without_pyarrow_says_so_at_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiered_storage, "find_spec", lambda name: None)
+    keys = {"managedLedgerOffloadDriver": "quire-parquet", "fileSystemURI": tmp_path.as_uri()}
+    with pytest.raises(ConfigError, match="needs pyarrow"):
+        await open_tiered_storage(BROKER.build(keys).tiered)
+    assert await open_tiered_storage(BROKER.build().tiered) is None
