@@ -1,201 +1,177 @@
-"""`scripts/bench spark`: the Spark source and sink beside the official Python client, alone, in one interleaved run.
+"""`scripts/bench spark`: the Spark source and sink beside the official Python client, in one interleaved run.
 
-One server, local[2], messages of 1 KB with a key and a property. Each round, for batched and unbatched messages in
-turn: the official client produces and then reads them, and consumes and acknowledges them (data, key and properties of
-each), the sink writes as many, the source reads them, and the same source code reads them from a file. Medians of the
-rounds. Start of the session, and the first job of each kind, are left out.
+Messages of 1 KB with a key and a property, local[2]. Each round, for batched and unbatched messages in turn:
+
+    on a standalone server   the official client produces, reads, consumes and acknowledges; the source reads them
+                             through the broker, and the same source code from a file; the sinks write as many
+    on a cluster of three bookies, a broker and ZooKeeper
+                             the client consumes, the source reads through the broker and past it, and Spark reads
+                             the same rows from local Parquet
+
+Medians of the rounds. Start of the session, and the first job of each kind, are left out. Then once: a micro-batch of
+one row, a planning step over many partitions, the memory of a task with messages of 5 MB, and throughput by batch size.
+With --docs the figures and pictures become the section "Spark" of docs/measurements.md.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import statistics
 import sys
 import tempfile
 import time
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import pulsar
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from bench.picture import draw
-from bench.servers import quire
-from bench.spark_feed import FileSource, dump
-from quire.client.message_id import MessageId
+from bench.servers import listens, quire
+from bench.spark_feed import dump
+from bench.spark_rows import report
+from bench.spark_rows.load import Load, make_session
+from bench.spark_rows.report import Results
+from bench.spark_rows.small import batch_s, plan_s, task_mb
+from bench.waiting import poll_until
+from bench.yardstick import factor, measure
 from quire.service.programs.command_line import run_command
 from quire.spark.checks import require_java
+from tools.local_cluster.cluster import LocalCluster
+from tools.local_cluster.plan import Kind, Plan
 
 console = Console()
-SIZE = 1024
-PAYLOAD = b"x" * SIZE
-EXPECTED = {
-    ("batched", "source / client"): 0.5,
-    ("unbatched", "source / client"): 0.8,
-    ("batched", "source / file"): 0.4,
-    ("unbatched", "source / file"): 0.4,
-}
+NAMESPACE = "public/bench-exact"
+"""Namespace with deduplication."""
+KINDS = ("batched", "unbatched")
+SIZES = (1, 10, 100, 1000)
+"""Messages of a batch, of the picture by batch size."""
+LARGE = 5 * 1000 * 1000
+"""Bytes of a large message; a broker takes 5 MiB with its metadata."""
+
+WEB_S = 60.0
+"""Time for the web port of a server to open, which comes after its other one."""
 
 
-def session(folder: Path) -> Any:
-    from pyspark.sql import SparkSession
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """Messages of one round, and of the single rows."""
 
-    root = str(Path(__file__).resolve().parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    made = (
-        SparkSession.builder.master("local[2]")
-        .appName("quire-bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.local.dir", str(folder))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    made.dataSource.register(FileSource)
-    return made
+    batched: int
+    unbatched: int
+    partitions: int
+    large_mb: int
+
+    def of(self, kind: str) -> int:
+        return self.batched if kind == "batched" else self.unbatched
 
 
-class Bench:
-    """One server and one session, and the timed operations on them."""
+def on_server(load: Load, folder: Path, kind: str, count: int, tag: str) -> dict[str, float]:
+    """Return the rows per second of everything on a standalone server, once."""
+    batched = kind == "batched"
+    topic = f"persistent://public/default/bench-{kind}-{tag}"
+    exact = f"persistent://{NAMESPACE}/{kind}-{tag}"
+    path = folder / f"{kind}-{tag}.entries"
+    produce_s, last = load.produce(topic, count, in_batch=0 if batched else 1)
+    dump(load.url, topic, last, path)
+    taken = {
+        "client produces": produce_s,
+        "client reads": load.consume(topic, count, acknowledging=False),
+        "source": load.read("quire", topic, count),
+        "source from a file": load.read("quire_file", topic, count, file=str(path)),
+        "sink": load.write(f"{topic}-sink", count, batched=batched),
+        "sink, exactly once": load.write(exact, count, batched=batched, in_turns=not batched, exactlyOnce="true"),
+        # Last: acknowledged messages may be deleted.
+        "client consumes": load.consume(topic, count, acknowledging=True),
+    }
+    path.unlink()
+    return {name: count / seconds for name, seconds in taken.items()}
 
-    def __init__(self, spark: Any, port: int, web_port: int, folder: Path) -> None:
-        self.spark = spark
-        self.url = f"pulsar://127.0.0.1:{port}"
-        self.options = {"service.url": self.url, "admin.url": f"http://127.0.0.1:{web_port}"}
-        self.folder = folder
 
-    def client(self) -> pulsar.Client:
-        return pulsar.Client(self.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+def on_cluster(load: Load, folder: Path, kind: str, count: int, tag: str) -> dict[str, float]:
+    """Return the rows per second of the ways to read a topic of a cluster, once."""
+    topic = f"persistent://public/default/bench-{kind}-{tag}"
+    load.produce(topic, count, in_batch=0 if kind == "batched" else 1)
+    path = folder / f"parquet-{kind}-{tag}"
+    load.save_parquet(topic, path)
+    taken = {
+        "cluster: source, broker": load.read("quire", topic, count, readVia="broker"),
+        "cluster: source, bookies": load.read("quire", topic, count, readVia="bookies"),
+        "local Parquet": load.read_parquet(path, count),
+        "cluster: client consumes": load.consume(topic, count, acknowledging=True),
+    }
+    return {name: count / seconds for name, seconds in taken.items()}
 
-    def produce(self, topic: str, count: int, *, batched: bool) -> tuple[float, MessageId]:
-        """Return the seconds to send `count` messages and have every receipt, and the last message's id."""
-        client = self.client()
-        producer = client.create_producer(
-            topic, batching_enabled=batched, block_if_queue_full=True, max_pending_messages=1000
-        )
-        failed: list[object] = []
-        last: list[Any] = [None]
 
-        def sent(result: object, message_id: Any) -> None:
-            last[0] = message_id
-            if result != pulsar.Result.Ok:
-                failed.append(result)
-
-        begin = time.perf_counter()
-        for number in range(count):
-            producer.send_async(PAYLOAD, sent, partition_key=str(number % 1000), properties={"n": str(number)})
-        producer.flush()
-        taken = time.perf_counter() - begin
-        client.close()
-        if failed:
-            raise RuntimeError(f"{len(failed)} sends failed, first: {failed[0]}")
-        return taken, MessageId(last[0].ledger_id(), last[0].entry_id())
-
-    def consume(self, topic: str, count: int, *, acknowledging: bool) -> float:
-        """Return the seconds to receive all of them, with a reader or, `acknowledging` each, with a consumer, without
-        its opening."""
-        client = self.client()
-        if acknowledging:
-            consumer = client.subscribe(
-                topic, "bench", initial_position=pulsar.InitialPosition.Earliest, receiver_queue_size=5000
-            )
-            receive = consumer.receive
-        else:
-            receive = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000).read_next
-        size = 0
-        begin = time.perf_counter()
-        for _ in range(count):
-            message = receive(30_000)
-            size += len(message.data()) + len(message.partition_key()) + len(message.properties())
-            if acknowledging:
-                consumer.acknowledge(message)
-        taken = time.perf_counter() - begin
-        client.close()
-        if size < count * SIZE:
-            raise RuntimeError("messages came back shorter than they were sent")
-        return taken
-
-    def read(self, source: str, topic: str, count: int, **more: str) -> float:
-        """Return the seconds of a whole batch read into nothing."""
-        from pyspark.sql import Observation
-        from pyspark.sql.functions import count as rows_of
-        from pyspark.sql.functions import lit
-
-        seen = Observation()
-        begin = time.perf_counter()
-        frame = self.spark.read.format(source).options(**self.options, topic=topic, minPartitions="2", **more).load()
-        frame.observe(seen, rows_of(lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
-        taken = time.perf_counter() - begin
-        if seen.get["rows"] != count:
-            raise RuntimeError(f"{source} read {seen.get['rows']} rows of {count}")
-        return taken
-
-    def write(self, topic: str, count: int, *, batched: bool) -> float:
-        """Return the seconds of a whole batch write; the rows are generated on the way."""
-        frame = self.spark.range(0, count, 1, 2).selectExpr(
-            f"cast(rpad('', {SIZE}, 'x') as binary) as value",
-            "cast(id % 1000 as string) as __key",
-            "map('n', cast(id as string)) as __properties",
-        )
-        begin = time.perf_counter()
-        options = {**self.options, "topic": topic, "batching": str(batched).lower()}
-        frame.write.format("quire").options(**options).mode("append").save()
-        return time.perf_counter() - begin
-
-    def round(self, kind: str, count: int, tag: str) -> dict[str, float]:
-        """Return the rows per second of everything, once."""
-        batched = kind == "batched"
-        topic = f"persistent://public/default/bench-{kind}-{tag}"
-        path = self.folder / f"{kind}-{tag}.entries"
-        produce_s, last = self.produce(topic, count, batched=batched)
-        dump(self.url, topic, last, path)
-        taken = {
-            "client produces": produce_s,
-            "client reads": self.consume(topic, count, acknowledging=False),
-            "source": self.read("quire", topic, count),
-            "source from a file": self.read("quire_file", topic, count, file=str(path)),
-            "sink": self.write(f"{topic}-sink", count, batched=batched),
-            # Last: acknowledged messages may be deleted.
-            "client consumes": self.consume(topic, count, acknowledging=True),
+def by_batch_size(load: Load, count: int, tag: str) -> dict[str, dict[int, float]]:
+    """Return the rows per second by way of reading and by messages of a batch."""
+    found: dict[str, dict[int, float]] = {}
+    for in_batch in SIZES:
+        topic = f"persistent://public/default/bench-of-{in_batch}-{tag}"
+        load.produce(topic, count, in_batch=in_batch)
+        seconds = {
+            "source, through the broker": load.read("quire", topic, count, readVia="broker"),
+            "source, from bookies": load.read("quire", topic, count, readVia="bookies"),
+            "official client, a reader": load.consume(topic, count, acknowledging=False),
         }
-        path.unlink()
-        return {name: count / seconds for name, seconds in taken.items()}
+        for name, taken in seconds.items():
+            found.setdefault(name, {})[in_batch] = count / taken
+    return found
 
 
-def ratios(rates: dict[str, float]) -> dict[str, float]:
+def single_rows(load: Load, folder: Path, amounts: Amounts, tag: str) -> dict[str, float]:
+    """Return the rows that are measured once, on the cluster."""
+    base = "persistent://public/default"
+    large = f"{base}/bench-large-{tag}"
+    messages = max(1, amounts.large_mb * 1_000_000 // LARGE)
+    load.produce(large, messages, in_batch=1, size=LARGE)
     return {
-        "source / client": rates["source"] / rates["client consumes"],
-        "source / client's reader": rates["source"] / rates["client reads"],
-        "source / file": rates["source"] / rates["source from a file"],
-        "sink / client": rates["sink"] / rates["client produces"],
+        report.BATCH: batch_s(load, f"{base}/bench-small-{tag}", folder / "small", None),
+        report.EXACT_BATCH: batch_s(
+            load, f"{base}/bench-small-exact-{tag}", folder / "small-exact", f"persistent://{NAMESPACE}/small-{tag}"
+        ),
+        report.PLAN: plan_s(load, f"{base}/bench-many-{tag}", amounts.partitions),
+        report.MEMORY_BROKER: task_mb(load, large, messages=messages, size=LARGE, read_via="broker"),
+        report.MEMORY: task_mb(load, large, messages=messages, size=LARGE, read_via="bookies"),
     }
 
 
-def report(results: dict[str, list[dict[str, float]]], folder: Path) -> None:
-    table = Table("messages", "what", "rows/s", "MB/s", "ratio", "expected", title="1 KB messages, one run")
-    bars: list[tuple[str, float, float, str]] = []
-    for kind, rounds in results.items():
-        rates = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
-        for name, rate in rates.items():
-            table.add_row(kind, name, f"{rate:,.0f}", f"{rate * SIZE / 1e6:,.1f}", "", "")
-        of_rounds = [ratios(each) for each in rounds]
-        for name in of_rounds[0]:
-            ratio = statistics.median(each[name] for each in of_rounds)
-            expected = EXPECTED.get((kind, name))
-            mark = "" if expected is None else f">= {expected} {'ok' if ratio >= expected else 'SHORT'}"
-            table.add_row(kind, name, "", "", f"{ratio:.2f}", mark)
-            bars.append((f"{kind}: {name}", ratio, expected or 1.0, "more"))
-    console.print(table)
-    draw(bars, folder / "spark.png", "the first of the two / the second (1.0 = equal; black mark: expected)")
-    (folder / "spark.json").write_text(json.dumps(results, indent=1))
-    console.print(f"picture and figures: {folder}/spark.png, spark.json", highlight=False)
+def measure_all(spark: Any, folder: Path, amounts: Amounts, rounds: int) -> Results:
+    plan = Plan(bookies=3, brokers=1, recoveries=0, conf={Kind.BROKER: {"brokerDeleteInactiveTopicsEnabled": "false"}})
+    results = Results(rates={kind: [] for kind in KINDS})
+    with quire(folder / "server") as server, closing(Cluster(folder / "cluster", plan)) as cluster:
+        poll_until(lambda: listens(server.web_port), WEB_S)
+        loads = {
+            on_server: Load(spark, f"pulsar://127.0.0.1:{server.port}", f"http://127.0.0.1:{server.web_port}"),
+            on_cluster: Load(spark, cluster.made.service_url, cluster.made.web_urls[0]),
+        }
+        for load in loads.values():
+            load.ask("PUT", f"namespaces/{NAMESPACE}")
+            load.ask("POST", f"namespaces/{NAMESPACE}/deduplication", True)
+        for number in range(rounds + 1):
+            for kind in KINDS:
+                count = amounts.of(kind) if number else max(1000, amounts.of(kind) // 10)
+                found: dict[str, float] = {}
+                for timed, load in loads.items():
+                    found |= timed(load, folder, kind, count, f"{number}-{time.time_ns()}")
+                if number:
+                    results.rates[kind].append(found)
+                told = ", ".join(f"{what} {rate:,.0f}/s" for what, rate in found.items())
+                console.print(f"{f'round {number}' if number else 'warm-up'}, {kind}: {told}", highlight=False)
+        tag = str(time.time_ns())
+        results.sizes = by_batch_size(loads[on_cluster], amounts.unbatched, tag)
+        results.single = single_rows(loads[on_cluster], folder, amounts, tag)
+    return results
+
+
+class Cluster:
+    """A cluster of processes, which ends with this one."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.made = LocalCluster.make(folder, plan, bound=True)
+        self.made.up()
+
+    def close(self) -> None:
+        self.made.abandon()
 
 
 def main() -> int:
@@ -204,30 +180,30 @@ def main() -> int:
 
 
 def rounds_of_spark(
-    rounds: Annotated[int, typer.Option()] = 3,
-    batched: Annotated[int, typer.Option(help="Messages of a round, in batches.")] = 400_000,
-    unbatched: Annotated[int, typer.Option(help="Messages of a round, one by one.")] = 200_000,
-    out: Annotated[Path, typer.Option()] = Path("out"),
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    batched: Annotated[int, typer.Option(min=1000, help="Messages of a round, in batches.")] = 400_000,
+    unbatched: Annotated[int, typer.Option(min=1000, help="Messages of a round, one by one.")] = 200_000,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the planning step.")] = 1000,
+    large_mb: Annotated[int, typer.Option(min=5, help="Bytes of the range of large messages, in MB.")] = 1000,
+    out: Annotated[Path, typer.Option(help="Folder of picture and figures.")] = Path("out"),
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write figures and pictures into docs/measurements.md and docs/measured.")
+    ] = False,
 ) -> int:
     require_java()
-    counts = {"batched": batched, "unbatched": unbatched}
-    results: dict[str, list[dict[str, float]]] = {kind: [] for kind in counts}
+    amounts = Amounts(batched=batched, unbatched=unbatched, partitions=partitions, large_mb=large_mb)
+    before = measure()
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as name:
-        folder = Path(name)
-        with quire(folder / "server") as server:
-            spark = session(folder)
-            bench = Bench(spark, server.port, server.web_port, folder)
-            for number in range(rounds + 1):
-                for kind, count in counts.items():
-                    tag = f"{number}-{time.time_ns()}"
-                    found = bench.round(kind, count if number else count // 10, tag)
-                    if number:
-                        results[kind].append(found)
-                    told = ", ".join(f"{what} {rate:,.0f}/s" for what, rate in found.items())
-                    console.print(f"{'round ' + str(number) if number else 'warm-up'}, {kind}: {told}", highlight=False)
+        spark = make_session(Path(name))
+        try:
+            results = measure_all(spark, Path(name), amounts, rounds)
+        finally:
             spark.stop()
-    out.mkdir(parents=True, exist_ok=True)
-    report(results, out)
+    results.slowness = max(factor(before), factor(measure()))
+    report.show(results, out, console)
+    if docs:
+        report.write_docs(results, Path(__file__).resolve().parents[1] / "docs")
+        console.print("docs/measurements.md, section Spark, and docs/measured/", highlight=False)
     return 0
 
 

@@ -23,6 +23,7 @@ CONTENTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "read": "Read a topic from a position on.",
             "peek": "Show the next messages of a subscription.",
             "sql": "Query topics and archives with SQL.",
+            "pipeline": "Archive, copy and count with Spark.",
         },
         "Administration": {
             "initialize-cluster-metadata": "Create the metadata of a new cluster.",

@@ -19,6 +19,7 @@ from quire.cli.contents import CONTENTS
 from quire.cli.lazy import LazyCommand, command_of, lazy_group
 from quire.cli.messages.commands import add_to as add_messages
 from quire.cli.perf.commands import add_to as add_perf
+from quire.cli.pipelines import pipeline_command
 from quire.cli.salvage.app import salvage
 from quire.cli.sql.commands import add_to as add_sql
 from quire.cli.standard_streams import naming_full_disks, open_missing
@@ -62,6 +63,7 @@ app = typer.Typer(
     cls=lazy_group(
         {
             "admin": LazyCommand(CONTENTS["Administration"]["admin"], _admin),
+            "pipeline": LazyCommand(CONTENTS["Messages"]["pipeline"], pipeline_command),
             "top": LazyCommand(CONTENTS["Administration"]["top"], _top),
             "operations": LazyCommand(CONTENTS["Maintenance"]["operations"], _operations),
         },

@@ -55,6 +55,22 @@ class TraceTail:
             elif event["event"] == "read-done":
                 self._open.pop(key, None)
 
+    def reader(self, batch: int) -> tuple[int, str]:
+        """Return the worker of a read of a batch that is not complete, and what it reads."""
+        key = next(key for key, of in self._open.items() if of == batch)
+        pid, *what, _ = json.loads(key)
+        return pid, json.dumps(what)
+
+    def readers(self, batch: int, what: str) -> set[int]:
+        """Return the workers that have begun to read a part of a batch."""
+        return {
+            each["pid"]
+            for each in self.events
+            if each["event"] == "read"
+            and each["batch"] == batch
+            and json.dumps([each.get("partition"), each.get("ranges")]) == what
+        }
+
     def reading(self) -> set[int]:
         """Return the batches of which a read has begun and is not complete."""
         return set(self._open.values())
@@ -185,6 +201,11 @@ class ArchiveRun:
         os.killpg(self.session, signal.SIGKILL)
         assert self._process.wait() == -signal.SIGKILL, "the driver had ended by itself"
         self.thaw()
+
+    def kill_one(self, pid: int) -> None:
+        """Send SIGKILL to one of the driver's processes."""
+        assert pid in {process.pid for process in of_session(self.session)}, f"{pid} is no process of the driver"
+        os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> int:
         """Send SIGTERM to the driver alone; return its exit code."""

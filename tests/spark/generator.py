@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -85,8 +85,20 @@ class Generator:
     is sent until `resume`: a server that is killed meanwhile has every row exactly once, as nobody sends one again.
     """
 
-    def __init__(self, url: str, loads: Sequence[Load]) -> None:
+    def __init__(
+        self,
+        url: str,
+        loads: Sequence[Load],
+        *,
+        value: Callable[[int, int], bytes] = value_of,
+        compression: pulsar.CompressionType = pulsar.CompressionType.NONE,
+        batching: pulsar.BatchingType = pulsar.BatchingType.KeyBased,
+    ) -> None:
+        """`value`: returns the value of a row, as `value_of` does."""
         self.loads = list(loads)
+        self._value = value
+        self._compression = compression
+        self._batching = batching
         self.share = 0.0
         self._client = quiet_client(url)
         self._producers = [self._producer(load) for load in self.loads]
@@ -141,7 +153,7 @@ class Generator:
     def _send(self, load: Load, producer: Any, count: int) -> None:
         for sequence in range(load.sent, load.sent + count):
             key = key_of(load.number, sequence)
-            producer.send_async(value_of(load.number, sequence), None, partition_key=key)
+            producer.send_async(self._value(load.number, sequence), None, partition_key=key)
         load.sent += count
 
     def _producer(self, load: Load) -> Any:
@@ -151,7 +163,8 @@ class Generator:
             max_pending_messages=WINDOW,
             block_if_queue_full=True,
             batching_enabled=load.batched,
-            batching_type=pulsar.BatchingType.KeyBased if load.batched else pulsar.BatchingType.Default,
+            compression_type=self._compression,
+            batching_type=self._batching if load.batched else pulsar.BatchingType.Default,
             batching_max_publish_delay_ms=10,
         )
 

@@ -35,10 +35,13 @@ NOT_ON_PULSAR = {
 }
 """Tests of these files that run with Quire alone, and why."""
 OTHER_FILES = {
+    "test_archive_cluster.py": "kills processes of a cluster of Quire",
     "test_archive_kills.py": "100,000 rows beside a server that is killed often, and that starts in seconds",
     "test_own_cluster.py": "Spark's processes, not the server's, are what is tested",
     "test_leaks.py": "counts what Quire's broker keeps of clients",
     "test_offload.py": "the brokers' REST interface for offloading is Quire's own (quireOffload, quireEntries)",
+    "test_offload_served.py": "brokers of Quire read the files of its own offload",
+    "test_pages.py": "the pages use Quire's own commands and server",
     "test_secure_cluster.py": "a secure cluster of Quire; test_secure_pulsar.py has Pulsar's",
 }
 """The other files, and why they run with Quire alone."""

@@ -1,6 +1,7 @@
 """Send every line of every text file under DIR through Quire and back, while the server is killed twice.
 
 At the end the topic is archived with Spark, if that can run here, and the tree is rebuilt from the archive once more.
+Then Spark copies the topic, each message once, while its driver is killed, and the copy is compared with the archive.
 The exit code is 0 if every file came back byte for byte and its lines arrived in order, 1 if not, 2 if it cannot run.
 """
 
@@ -21,6 +22,7 @@ from quire.service import log
 from quire.service.programs.command_line import run_command
 from tools.demo.archive import Archived, Archiving, make_archive
 from tools.demo.cluster import ClusterServer
+from tools.demo.copying import Copied, Copying, SparkCopy, copy_differences
 from tools.demo.files import Rebuilder, Tree, differences, scan, walk, write
 from tools.demo.messaging import Messaging, PulsarMessaging
 from tools.demo.report import PlainProgress, TerminalProgress, table
@@ -50,6 +52,7 @@ def demo(
     console: Console,
     progress: Progress,
     archiving: Archiving | None = None,
+    copying: Copying | None = None,
 ) -> int:
     """Run the demo and show the table; return the number of errors."""
     rebuilder = Rebuilder.of(tree)
@@ -58,15 +61,19 @@ def demo(
     outcome = Outcome(messages=rebuilder.expected)
     server.start()
     progress.note(f"the server is ready at {server.url} after {server.start_s[0]:.2f} s")
-    if archiving is not None:
-        archiving.hold()
+    for stage in (archiving, copying):
+        if stage is not None:
+            stage.hold()
     publish(tree, messaging, server, progress, outcome)
     consume(rebuilder, messaging, server, progress, outcome)
     archived = archiving.run(progress) if archiving is not None else None
+    copied = copying.run(rebuilder.expected, progress) if copying is not None else None
+    lines = list(copying.lines()) if copying is not None else []
     server.stop()
     told = compare(tree, rebuilder, folder / "rebuilt")
     problems = [*told, *strange(rebuilder)]
     figures: tuple[Archived, int] | None = None
+    copy_figures: tuple[Copied, int] | None = None
     if archiving is not None and archived is not None:
         again = Rebuilder.of(tree)
         for line in archiving.lines():
@@ -75,8 +82,12 @@ def demo(
         differing = compare(tree, again, folder / "rebuilt-from-archive")
         problems += [f"archive: {each}" for each in (*differing, *strange(again))]
         figures = (archived, len(differing))
+        if copied is not None:
+            others = copy_differences(archiving.lines(), lines)
+            problems += [f"copy: {each}" for each in others]
+            copy_figures = (copied, len(others))
     problems += [f"server log: {line}" for line in server.errors()]
-    console.print(table(tree, rebuilder, outcome, len(told), figures))
+    console.print(table(tree, rebuilder, outcome, len(told), figures, copy_figures))
     for problem in problems[:SHOWN_MAX]:
         console.print(problem, highlight=False, markup=False)
     if len(problems) > SHOWN_MAX:
@@ -114,7 +125,7 @@ def demonstrate(
         ),
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the server's data, its log and the rebuilt tree.")] = False,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Skip the last stage, the archive with Spark.")] = False,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Skip archive and copy, the stages with Spark.")] = False,
 ) -> int:
     return run(folder, cluster=cluster, keep=keep, spark=not no_spark)
 
@@ -140,7 +151,8 @@ def run(given: str | None, *, cluster: bool, keep: bool, spark: bool) -> int:
         tree = scan(root, walk(root) if given else tracked(root))
         messaging = PulsarMessaging(server.url, folder / "client.log")
         archiving = make_archive(server, folder, progress, wanted=spark)
-        problems = demo(tree, server, messaging, folder, console, progress, archiving)
+        copying = None if archiving is None else SparkCopy(server, folder)
+        problems = demo(tree, server, messaging, folder, console, progress, archiving, copying)
     except DemoError as error:
         progress.end()
         print(f"scripts/demo: {error}", file=sys.stderr)

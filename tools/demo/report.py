@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tools.demo.archive import Archived
+from tools.demo.copying import Copied
 from tools.demo.files import Rebuilder, Tree
 from tools.demo.run import Outcome
 
@@ -86,8 +87,9 @@ def table(
     outcome: Outcome,
     differences: int,
     archived: tuple[Archived, int] | None = None,
+    copied: tuple[Copied, int] | None = None,
 ) -> Table:
-    """Return the table of one run; `archived` with the number of files that differ there, None if it was skipped."""
+    """Return the table of one run; `archived`, `copied` with the number of files that differ; None: skipped."""
     made = Table(show_header=False)
     made.add_column("what")
     made.add_column("figure", justify="right")
@@ -118,6 +120,14 @@ def table(
             ("archived", f"{made_of.rows} rows, {made_of.files} Parquet files"),
             ("archived/s", f"{made_of.rows_per_s}"),
             ("archive differences", f"{differing}"),
+        )
+    if copied is not None:
+        copy, differing = copied
+        rows = (
+            *rows,
+            ("copied", f"{copy.rows} rows, killed in batch {copy.batch}"),
+            ("copied/s", f"{copy.rows_per_s}"),
+            ("copy differences", f"{differing}"),
         )
     for row in rows:
         made.add_row(*row)

@@ -33,9 +33,14 @@ def run_command(
         name: the program, as it is called.
         text: docstring for --help.
     """
+    return run_app(command_app(function, text), arguments, name=name)
+
+
+def command_app(function: Callable[..., int], text: str | None) -> typer.Typer:
+    """Return a program with one command, which `quire` may also have as one of its own."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(help=help_of(text))(ending(function))
-    return run_app(app, arguments, name=name)
+    return app
 
 
 def run_app(app: typer.Typer, arguments: Sequence[str] | None = None, *, name: str) -> int:

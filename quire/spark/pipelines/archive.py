@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 
 from quire.client.errors import ClientError
-from quire.service.programs.command_line import run_command
+from quire.service.programs.command_line import command_app, run_app
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
@@ -258,8 +258,15 @@ def main(argv: Sequence[str] | None = None, *, observe: Observe = unobserved) ->
 
     0: everything was archived; 1: it failed on the way; 2: it could not be started. `argv`: None for the process's
     own."""
-    text = "Archive topics as Parquet by publish date, each message once, even after crashes and restarts."
-    return run_command(command(partial(_run, observe=observe)), argv, name="archive", text=text)
+    return run_app(program(observe=observe), argv, name="archive")
+
+
+def program(*, observe: Observe = unobserved) -> typer.Typer:
+    """Return the pipeline as a program: that of scripts/pipelines and of `quire pipeline`."""
+    return command_app(
+        command(partial(_run, observe=observe)),
+        "Archive topics as Parquet by publish date, each message once, even after crashes and restarts.",
+    )
 
 
 def _run(given: ArchiveFlags, *, observe: Observe) -> int:

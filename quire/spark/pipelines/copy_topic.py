@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.service.programs.command_line import run_command
+from quire.service.programs.command_line import command_app, run_app
 from quire.spark.pipelines import running
 from quire.spark.pipelines.progress import Display
 from quire.spark.pipelines.to_topic import (
@@ -40,8 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the pipeline; return the exit code.
 
     0: it ended as requested; 1: it failed on the way; 2: it could not be started."""
-    text = "Copy topics to a topic, each message once, even after crashes and restarts."
-    return run_command(command, argv, name="copy-topic", text=text)
+    return run_app(program(), argv, name="copy-topic")
+
+
+def program() -> typer.Typer:
+    """Return the pipeline as a program: that of scripts/pipelines and of `quire pipeline`."""
+    return command_app(command, "Copy topics to a topic, each message once, even after crashes and restarts.")
 
 
 def command(

@@ -12,21 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from quire.offload.errors import OffloadError
-from quire.service.programs.command_line import run_command
+from quire.service.programs.command_line import command_app, run_app
 from quire.spark.admin import Admin
+from quire.spark.checks import PYARROW_MIN, require_package
 from quire.spark.errors import SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
-from quire.spark.pipelines.offloading import Observe, OffloadTotals, TopicOffload, unobserved
 from quire.spark.pipelines.progress import make_display
 from quire.spark.runtime import credentials_of
 from quire.spark.topics import partition_names
+
+if TYPE_CHECKING:
+    from quire.spark.pipelines.offloading import Observe, OffloadTotals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,19 +77,29 @@ def command(run: Callable[[OffloadFlags], int]) -> Callable[..., int]:
     return offload
 
 
-def main(argv: Sequence[str] | None = None, *, observe: Observe = unobserved) -> int:
+def main(argv: Sequence[str] | None = None, *, observe: Observe | None = None) -> int:
     """Run the pipeline; return the exit code.
 
     0: everything due is offloaded; 1: it failed on the way, or a ledger has a problem; 2: it could not be started.
     `argv`: None for the process's own."""
-    text = "Write the closed ledgers of topics to Parquet files that rebuild every entry byte for byte."
-    return run_command(command(partial(_run, observe=observe)), argv, name="offload", text=text)
+    return run_app(program(observe=observe), argv, name="offload")
 
 
-def _run(given: OffloadFlags, *, observe: Observe) -> int:
+def program(*, observe: Observe | None = None) -> typer.Typer:
+    """Return the pipeline as a program: that of scripts/pipelines and of `quire pipeline`."""
+    return command_app(
+        command(partial(_run, observe=observe)),
+        "Write the closed ledgers of topics to Parquet files that rebuild every entry byte for byte.",
+    )
+
+
+def _run(given: OffloadFlags, *, observe: Observe | None) -> int:
     display = make_display(Console())
     started = False
     try:
+        require_package("pyarrow", PYARROW_MIN)
+        from quire.spark.pipelines.offloading import OffloadTotals, TopicOffload, unobserved
+
         out = running.local_path(given.out, "--out")
         source = running.without(running.source_options(given.source, ""), "subscription", *running.STARTS)
         options = Options.parse(source, use="batch")
@@ -111,7 +124,7 @@ def _run(given: OffloadFlags, *, observe: Observe) -> int:
                         out,
                         min_age_s=given.min_age_s,
                         remove_trimmed=given.remove_trimmed,
-                        observe=observe,
+                        observe=observe or unobserved,
                         show=display.line,
                         is_stopped=lambda: stop.signal is not None,
                     )

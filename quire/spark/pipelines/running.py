@@ -32,8 +32,11 @@ _INTERVAL = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|min|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "min": "minutes", "h": "hours"}
 
 
-ServiceUrl = Annotated[str, typer.Option(help="Broker.")]
-AdminUrl = Annotated[str | None, typer.Option(help="Admin REST.", show_default="port 8080 of the broker's host")]
+ServiceUrl = Annotated[str, typer.Option(help="Broker.", envvar="QUIRE_SERVICE_URL")]
+AdminUrl = Annotated[
+    str | None,
+    typer.Option(help="Admin REST.", show_default="port 8080 of the broker's host", envvar="QUIRE_ADMIN_URL"),
+]
 Topic = Annotated[str | None, typer.Option(help="The topic to read; partitioned or not.")]
 Topics = Annotated[str | None, typer.Option(help="Several topics, comma-separated.")]
 TopicsPattern = Annotated[

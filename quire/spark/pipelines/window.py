@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from quire.service.programs.command_line import run_command
+from quire.service.programs.command_line import command_app, run_app
 from quire.spark.pipelines import running
 from quire.spark.pipelines.progress import BatchProgress, Display
 from quire.spark.pipelines.to_topic import (
@@ -166,8 +166,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the pipeline; return the exit code.
 
     0: it ended as requested; 1: it failed on the way; 2: it could not be started."""
-    text = "Count messages by key and window of event time, and write each count to a topic once."
-    return run_command(command, argv, name="window", text=text)
+    return run_app(program(), argv, name="window")
+
+
+def program() -> typer.Typer:
+    """Return the pipeline as a program: that of scripts/pipelines and of `quire pipeline`."""
+    return command_app(command, "Count messages by key and window of event time, and write each count to a topic once.")
 
 
 def command(

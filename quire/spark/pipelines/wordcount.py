@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from quire.service.programs.command_line import run_command
+from quire.service.programs.command_line import command_app, run_app
 from quire.spark.errors import SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.pipelines import running
@@ -80,8 +80,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the pipeline; return the exit code.
 
     0: it ended as requested; 1: it failed on the way; 2: it could not be started."""
-    text = "Count the words of topics by window of time, and write the counts to a topic."
-    return run_command(command, argv, name="wordcount", text=text)
+    return run_app(program(), argv, name="wordcount")
+
+
+def program() -> typer.Typer:
+    """Return the pipeline as a program: that of scripts/pipelines and of `quire pipeline`."""
+    return command_app(command, "Count the words of topics by window of time, and write the counts to a topic.")
 
 
 def command(

@@ -6,9 +6,10 @@
     ```sh terminal    it goes on running in a terminal of its own, from when it prints what the page says
     ```text           directly after a command: what it prints
     <!-- Ctrl-C -->   what runs in the last terminal is interrupted, as the text beside it says
+    ```python         with a first line `# name.py`: that file is written
 
 A line of the output has to be in the real output, in the same order; other lines may be between. `...` stands for any
-text, and one blank for any number of them. Other fenced blocks (python, conf) are not commands.
+text, and one blank for any number of them. Other fenced blocks (conf, sql) are not commands.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from pathlib import Path
 
 MODES = ("", "fails", "until", "terminal")
 INTERRUPT = "interrupt"
+FILE = "file"
 ELLIPSIS = "..."
 _FENCE = re.compile(r"^\s*```(.*)$")
+_FILE_NAME = re.compile(r"# (\w+\.py)")
 _HEADING = re.compile(r"^#+ +(.*)$")
 
 
@@ -40,6 +43,8 @@ class Command:
     text: str
     output: tuple[str, ...]
     """Lines that it prints by the page."""
+    path: str = ""
+    """Name of the file that is written instead of a command."""
 
 
 def parse(text: str) -> list[Command]:
@@ -59,6 +64,9 @@ def parse(text: str) -> list[Command]:
                     raise PageError(f"line {begun}: {mode!r} is none of {', '.join(MODES[1:])}")
                 found.append(Command(begun, section, mode, "\n".join(body), ()))
                 between = ""
+            elif language == "python" and body and (name := _FILE_NAME.fullmatch(body[0])) is not None:
+                found.append(Command(begun, section, FILE, "\n".join(body) + "\n", (), name[1]))
+                between = fence  # it prints nothing
             elif language == "text":
                 if not found or between or found[-1].output:
                     raise PageError(f"line {begun}: an output without a command above it")

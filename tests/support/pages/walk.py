@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.pages.page import INTERRUPT, Command, missing, read, substituted
+from tests.support.pages.page import FILE, INTERRUPT, Command, missing, read, substituted
 
 ROOT = Path(__file__).parents[3]
 COMMAND_S = 300.0
@@ -90,12 +90,20 @@ class Walk:
         self.outputs.append(output)
         return output
 
+    def plant(self, text: str) -> None:
+        """Run a command that is not of the page: what had happened before."""
+        code, output = self._shell(text)
+        assert code == 0, f"{text}\nended with {code}:\n{output}"
+
     def _run(self, command: Command) -> str:
         text = substituted(command.text, self.names)
         wanted = [substituted(line, self.names) for line in command.output]
         where = f"{self.page}:{command.line}\n{text}"
         if command.mode == INTERRUPT:
             return self._interrupt(where)
+        if command.mode == FILE:
+            (self.folder / command.path).write_text(text)
+            return ""
         if command.mode == "terminal":
             return self._in_terminal(text, wanted, where)
         deadline = time.monotonic() + self._wait_s

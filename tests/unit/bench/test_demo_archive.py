@@ -15,7 +15,7 @@ from rich.console import Console
 
 from quire.spark.pipelines.manifest import ArchivedFile, BatchRecord, writing
 from tests.support.refusals import refuses
-from tools.demo import archive as demo_archive
+from tools.demo import pipeline
 from tools.demo.archive import HOLD, Archived, SparkArchive, make_archive
 from tools.demo.files import Line
 from tools.demo.messaging import TOPIC
@@ -96,7 +96,7 @@ def test_an_archive_without_a_summary_is_a_failure(archive: Scripted) -> None:
 
 
 def test_an_archive_that_never_ends_is_given_up(archive: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_archive, "RUN_S", 0.3)
+    monkeypatch.setattr(pipeline, "RUN_S", 0.3)
     archive.script = "import signal; signal.pause()"
     refuses(DemoError, lambda: archive.run(progress()[0]), "the archive ended with -9")
 

@@ -47,9 +47,27 @@ def test_the_commands_of_a_page_have_their_heading_mode_and_output() -> None:
     assert (second.section, second.mode, second.line) == ("Second", "until", 21)
 
 
+def test_a_program_of_a_page_is_a_file_beside_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = ("python\n# add.py\nprint(1 + 1)\n", "python\nx = 1\n", "sh\npython add.py\n", "text\n2\n")
+    page = "\n".join(f"```{block}```\n" for block in blocks)
+    program, command = parse(page)
+    assert (program.path, program.text) == ("add.py", "# add.py\nprint(1 + 1)\n")
+    assert (command.path, command.text) == ("", "python add.py")
+    monkeypatch.setattr(walk_module, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.md").write_text(page)
+    with Walk("page.md", tmp_path / "walk", {"1 + 1": "2"}) as walk:
+        walk.plant("test ! -e add.py")
+        with pytest.raises(AssertionError, match=r"test -e add.py\nended with 1"):
+            walk.plant("test -e add.py")
+        assert walk.next() == ""
+        assert walk.next() == "2\n"
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
+        ("```python\n# a.py\n```\n```text\ny\n```", "an output without a command"),
         ("```sh sometimes\nx\n```", "'sometimes' is none of"),
         ("```text\nx\n```", "an output without a command"),
         ("```sh\nx\n```\nwords\n```text\ny\n```", "an output without a command"),
@@ -127,8 +145,8 @@ def test_a_terminal_runs_beside_the_other_commands_until_ctrl_c(page: Path, tmp_
 def test_every_runbook_is_in_the_index_and_walked_by_a_test() -> None:
     pages = {path.name for path in (ROOT / "docs/runbooks").glob("*.md")} - {"README.md", "alerts.md"}
     index = (ROOT / "docs/runbooks/README.md").read_text()
-    tests = "".join(path.read_text() for path in (ROOT / "tests/cluster").glob("*.py"))
-    assert len(pages) == 10
+    tests = "".join(path.read_text() for room in ("cluster", "spark") for path in (ROOT / "tests" / room).glob("*.py"))
+    assert len(pages) == 15
     for name in pages:
         assert f"]({name})" in index
         assert f'{name}"' in tests, f"no test walks {name}"

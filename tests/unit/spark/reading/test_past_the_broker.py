@@ -21,6 +21,7 @@ from quire.metadata.ledger_metadata import Fragment
 from quire.spark.errors import DataLossError, SourceUnavailableError, SparkSourceError
 from quire.spark.planning.stored import StoredLedger
 from quire.world.real import real_world
+from tests.support import web
 from tests.support.effort import effort
 from tests.support.small_cluster import SmallCluster, small_cluster
 from tests.support.waiting import wait_until
@@ -136,6 +137,33 @@ def test_no_reader_of_a_broker_is_opened_for_what_is_read_from_bookies(
     assert opened == [MessageId(tasks[0].ranges[-1].ledger_id, 0)]  # the open ledger
     assert values(read(*plan(cluster.options, topic, "broker"))) == sent
     assert opened[1:] == [MessageId(tasks[0].ranges[0].ledger_id, 0)]
+
+
+def test_rows_that_are_read_from_bookies_cost_the_broker_nothing(
+    cluster: SmallCluster, client: pulsar.Client, links: Links
+):
+    """The broker counts no entry that it has read for them, be they 40 or 400."""
+    topic = f"{STRIPED}/free"
+
+    def spent() -> dict[str, float]:
+        names = (
+            "pulsar_ml_cache_hits",
+            "pulsar_ml_cache_misses",
+            "pulsar_ml_ledger_reads",
+            "pulsar_out_messages_total",
+        )
+        samples = [line.rpartition(" ") for line in web.get(f"{cluster.web}/metrics").text.splitlines()]
+        return {name: sum(float(value) for each, _, value in samples if each.split("{")[0] == name) for name in names}
+
+    sent: list[bytes] = []
+    for more in (40, 360):
+        sent += publish(client, topic, more, first=len(sent))
+        planned = plan(cluster.options, topic, "bookies")
+        before = spent()
+        assert values(read(*planned)) == sent
+        assert spent() == before
+    assert values(read(*plan(cluster.options, topic, "broker"))) == sent
+    assert sum(spent().values()) > sum(before.values()), (before, spent())
 
 
 def test_the_entries_above_the_last_confirmed_one_are_not_read(

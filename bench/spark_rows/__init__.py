@@ -1,0 +1,1 @@
+"""Rows of `scripts/bench spark`."""
