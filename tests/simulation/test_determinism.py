@@ -22,15 +22,11 @@ CHEAP = {
     "client": 0,
     "explain": 0,
     "limits": 0,
-    "life": 6,
     "ledger": 4,
-    "spread": 9,
-    "losing": 8,
-    "housekeeping": 3,
     "cluster": 1,
 }
 """A quick seed of each history, of those that the other tests run."""
-LONG = {"day", "transacting", "living"}
+LONG = {"day", "transacting", "living", "life", "spread", "losing", "housekeeping"}
 """Histories that take too long to be run twice more; `--full` compares them too."""
 DIGESTS = """
 import sys
