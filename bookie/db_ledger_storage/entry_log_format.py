@@ -49,6 +49,7 @@ _HEADER: Final = Struct("!4siqi")
 _MAP_FIELDS: Final = Struct("!qi")
 MAP_FIELDS_OFFSET: Final = 8
 """Offset in the header of the two fields that sealing fills in."""
+MAP_FIELDS_BYTES: Final = _MAP_FIELDS.size
 MAP_SEAL_OFFSET: Final = 1008
 """Offset in the header of the checksum of the ledgers map."""
 _MAP_SEAL: Final = Struct("!8sI")

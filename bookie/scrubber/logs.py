@@ -12,6 +12,8 @@ from typing import Final
 from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     LEDGERS_PER_BATCH,
+    MAP_FIELDS_BYTES,
+    MAP_FIELDS_OFFSET,
     MAP_SEAL_OFFSET,
     decode_header,
     decode_ledgers_map,
@@ -45,7 +47,9 @@ def log_damage(disk: Disk, folder: str, log_id: int) -> str:
             return str(error)
         sealed = any(head[MAP_SEAL_OFFSET:])
         if not header.has_map:
-            return "its header has a checksum of a map, but no map" if sealed else ""
+            # A power cut while the log was sealed may have kept the checksum, and not the fields written after it.
+            was_named = any(head[MAP_FIELDS_OFFSET : MAP_FIELDS_OFFSET + MAP_FIELDS_BYTES])
+            return "its header has a checksum of a map, but no map" if sealed and was_named else ""
         batches = -(-header.ledgers // LEDGERS_PER_BATCH)
         length = header.ledgers * _ROW + batches * _BATCH_HEAD
         if not HEADER_LENGTH <= header.map_offset <= size - length or length > MAP_BYTES_MAX:

@@ -12,6 +12,7 @@ import trio
 import trio.lowlevel
 
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
+from bookie.db_ledger_storage.entry_log_format import MAP_FIELDS_BYTES, MAP_FIELDS_OFFSET
 from bookie.errors import StorageDamagedError
 from bookie.scrubber.record import FILE_NAME
 from bookie.scrubber.rows import check_rows
@@ -142,6 +143,16 @@ async def test_a_damaged_header_or_map_of_a_log_is_reported_once(place: str, clu
         assert done.counts.damaged == 0
     a.host.disk.flip(path, at, 0)
     assert not (await scrub(a)).records[0].damaged_logs
+
+
+async def test_a_log_whose_sealing_was_cut_by_a_power_loss_is_not_damaged(cluster: IntegrityCluster) -> None:
+    (a, _, _), _ = await written(cluster)
+    await a.stop()
+    (path,) = logs(a)
+    a.host.disk.overwrite(path, MAP_FIELDS_OFFSET, bytes(MAP_FIELDS_BYTES))  # written after the checksum, and lost
+    await a.start()
+    done = await scrub(a)
+    assert (list(done.records[0].damaged_logs), done.counts.damaged, done.counts.entries) == ([], 0, ENTRIES)
 
 
 async def test_rows_that_were_moved_or_deleted_meanwhile_are_no_damage(cluster: IntegrityCluster) -> None:
