@@ -70,7 +70,6 @@ class WriteKill:
     @contextmanager
     def beside(self, pid: int) -> Iterator[None]:
         """Watch for the moment to kill the group of the process, while entered."""
-        self._trace.unlink(missing_ok=True)  # what a killed driver wrote is not of this one
         thread = threading.Thread(target=self._watch, args=(pid,), daemon=True)
         thread.start()
         try:
@@ -122,6 +121,7 @@ class SparkCopy:
 
     def _kill_in_a_batch(self, messages: int, progress: Progress) -> int:
         for least in range(1, KILLS_MAX + 1):
+            self.trace.unlink(missing_ok=True)  # what a killed driver wrote is not of the next one
             kill = WriteKill(self.trace, least)
             code, rate = run_pipeline("copy", self.command(messages), self.folder, progress, beside=kill.beside)
             if not kill.done:
