@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from uuid import UUID
 
 import trio
@@ -70,14 +71,10 @@ async def offload(log: ManagedLedger, ledgers: FakeLedgers, objects: FakeObjects
     for ledger_id in ledger_ids:
         uid = uid_of(ledger_id)
         await log.update_list(
-            lambda value, ledger_id=ledger_id, uid=uid: prepared(  # type: ignore[misc]
-                value, ledger_id, uid, instead="", driver=DRIVER, now_ms=log_ms(log)
-            )
+            partial(prepared, ledger_id=ledger_id, uid=uid, instead="", driver=DRIVER, now_ms=log_ms(log))
         )
         objects.stored[str(uid)] = [bytes(entry) for entry in ledgers.stored[ledger_id].entries]
-        await log.update_list(
-            lambda value, ledger_id=ledger_id, uid=uid: completed(value, ledger_id, uid, now_ms=log_ms(log))  # type: ignore[misc]
-        )
+        await log.update_list(partial(completed, ledger_id=ledger_id, uid=uid, now_ms=log_ms(log)))
 
 
 def log_ms(log: ManagedLedger) -> int:
