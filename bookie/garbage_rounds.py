@@ -26,6 +26,7 @@ from quire.metadata.errors import MetadataError
 from quire.metadata.ledgers import LedgerManager
 from quire.metadata.store import MetadataStore
 from quire.service.log import get_logger
+from quire.service.measuring.outcomes import Outcomes
 from quire.service.measuring.summaries import Times
 from quire.world.doors import World
 
@@ -46,15 +47,10 @@ class GcStatus:
     last_locations_ms: int = 0
     """End of the last compaction of the location index."""
     compacting_locations: bool = False
-    rounds: Times = field(default_factory=Times)
+    rounds: Outcomes = field(default_factory=Outcomes)
     """Milliseconds of whole rounds..."""
-    rounds_failed: Times = field(default_factory=Times)
-    collections: Times = field(default_factory=Times)
-    """...of their search for deleted ledgers, with the deletion of logs..."""
-    collections_failed: Times = field(default_factory=Times)
-    compactions: Times = field(default_factory=Times)
+    compactions: Outcomes = field(default_factory=Outcomes)
     """...and of their compactions."""
-    compactions_failed: Times = field(default_factory=Times)
 
 
 class GarbageRounds:
@@ -185,20 +181,17 @@ class GarbageRounds:
                 good = await self._round(metadata, instance_id, self._running)
             finally:
                 self._running = None
-            self._observe(self.status.rounds if good else self.status.rounds_failed, began)
+            self._observe(self.status.rounds.good if good else self.status.rounds.bad, began)
 
     async def _round(self, metadata: MetadataStore, instance_id: str, asked: AskedCompactions | None) -> bool:
         """Collect and compact; return whether nothing failed."""
         if asked is None and self._disks.is_almost_full and self._config.force_when_full:
             asked = AskedCompactions()
-        began = trio.current_time()
         try:
             collected = await self.collect(metadata, instance_id)
         except (MetadataError, BookieError, OSError) as error:
-            self._observe(self.status.collections_failed, began)
             log.warning("garbage collection failed, retrying", reason=str(error))
             return False
-        self._observe(self.status.collections, began)
         if collected.ledgers or collected.logs:
             log.info(
                 "garbage collected",
@@ -212,7 +205,7 @@ class GarbageRounds:
             if began >= self._locations_due:
                 await self.compact_locations()
         except (BookieError, OSError) as error:
-            self._observe(self.status.compactions_failed, began)
+            self._observe(self.status.compactions.bad, began)
             log.warning("compaction failed, retrying", reason=str(error))
             return False
         return True
@@ -241,7 +234,7 @@ class GarbageRounds:
             wall = self._world.clock.wall_ms()
             for each in (CompactionKind.MINOR, CompactionKind.MAJOR) if kind is CompactionKind.MAJOR else (kind,):
                 status.last_ms[each] = wall
-        self._observe(status.compactions, began)
+        self._observe(status.compactions.good, began)
         if any(each.chosen for each in done):
             log.info(
                 "entry logs compacted",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
 from typing import Final, NamedTuple
@@ -67,6 +67,8 @@ class EntryReader:
         """Entry behind the last region read, by ledger: who goes on there reads the ledger in order."""
         self._sequential_max = options.read_cache_bytes_max // max(options.sequential_ahead_bytes, 1)
         """Ledgers of which large regions are read ahead: as many as the read cache has room for."""
+        self.now: Callable[[], float] = float
+        """Clock of the event loop, in seconds; it may be read in any thread."""
 
     def get_cached(self, ledger_id: int, entry_id: int) -> memoryview | None:
         """Return one entry if a cache has it."""
@@ -219,10 +221,14 @@ class EntryReader:
         """
         if self._is_limbo(ledger_id):
             self._raise_absent(ledger_id, -1)
-        last = max(self._cache.last_entry_id(ledger_id), self._locations.last_entry_id(ledger_id))
-        if last < 0:
-            self._raise_absent(ledger_id, last)
-        return last
+        cached = self._cache.last_entry_id(ledger_id)  # first: a flush may move it into the index in the meantime
+        began = self.now()
+        indexed = self._locations.last_entry_id(ledger_id)
+        times = self._stats.last_entries
+        (times.bad if indexed < 0 else times.good).observe(1000 * (self.now() - began))
+        if max(cached, indexed) < 0:
+            self._raise_absent(ledger_id, -1)
+        return max(cached, indexed)
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """Return every entry id of the ledger stored here, ascending. NoLedgerError, LedgerInLimboError. Blocking."""

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 import trio
 
 from bookie.db_ledger_storage.log_map import LogUsage
+from bookie.db_ledger_storage.options import StorageStats
 from bookie.errors import BookieError, LedgersUnsortedError
 from quire.service.log import get_logger
 
@@ -110,26 +111,30 @@ async def collect(
     live_ledgers: Callable[[], AsyncGenerator[int, None]],
     are_gone: Callable[[list[int]], Awaitable[list[int]]] | None = None,
     settle: Callable[[], Awaitable[None]] | None = None,
+    stats: StorageStats | None = None,
 ) -> Collected:
     """Run one round. A log that cannot be read does not stop the others.
 
     `live_ledgers` reads the ids of all ledgers from the metadata, ascending; if it raises, nothing is deleted. Of the
     ledgers that seem deleted, only those are dropped that `are_gone` confirms; without it none may be made meanwhile.
-    `settle`, if given, is called when some were dropped.
+    `settle`, if given, is called when some were dropped. `stats` gets the times of both parts.
     """
-    logs = await storage.inactive_logs()
-    gone = await gone_ledgers(storage.local_ledgers(), live_ledgers())
-    deleted: list[int] = []
-    for start in range(0, len(gone), _DELETED_TOGETHER):
-        deleted += await storage.delete_ledgers(list(gone[start : start + _DELETED_TOGETHER]), are_gone)
-    if gone and settle is not None:
-        try:
-            await settle()
-        except (OSError, BookieError) as error:
-            # A full disk may need the room that deleting the logs below frees.
-            _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
+    stats = stats or StorageStats()
+    with stats.gc_ledgers.timed():
+        logs = await storage.inactive_logs()
+        gone = await gone_ledgers(storage.local_ledgers(), live_ledgers())
+        deleted: list[int] = []
+        for start in range(0, len(gone), _DELETED_TOGETHER):
+            deleted += await storage.delete_ledgers(list(gone[start : start + _DELETED_TOGETHER]), are_gone)
+        if gone and settle is not None:
+            try:
+                await settle()
+            except (OSError, BookieError) as error:
+                # A full disk may need the room that deleting the logs below frees.
+                _log.warning("checkpoint after deleting ledgers failed, their ids stay held", reason=str(error))
     dropped = _Dropped()
-    await _drop_logs(storage, logs, dropped)
+    with stats.gc_logs.timed():
+        await _drop_logs(storage, logs, dropped)
     return Collected(
         ledgers=tuple(deleted), logs=tuple(dropped.logs), bytes=dropped.bytes, failed=tuple(dropped.failed)
     )

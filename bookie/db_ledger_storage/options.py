@@ -9,6 +9,7 @@ from typing import Any
 from bookie.db_ledger_storage.compaction.plan import CompactionKind, CompactionOptions
 from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogOptions
 from bookie.settings.indexes import IndexKeys
+from quire.service.measuring.outcomes import Outcomes
 from quire.service.measuring.summaries import Times
 from quire.world.doors import Disk
 
@@ -97,6 +98,12 @@ class StorageStats:
     """Compactions of the location index."""
     failed_logs: int = 0
     """Times that a log could not be read or deleted."""
+    gc_ledgers: Outcomes = field(default_factory=Outcomes)
+    """Times of searches for deleted ledgers, with their deletion, in milliseconds..."""
+    gc_logs: Outcomes = field(default_factory=Outcomes)
+    """...and of what follows: the ledgers of each log are looked up, and logs that none needs are deleted."""
+    last_entries: Outcomes = field(default_factory=Outcomes)
+    """Times of searches of the location index for the last entry of a ledger, in milliseconds. Changed by workers."""
     garbage_steps: int = 0
     """Steps of garbage collection over rows of the location index."""
 

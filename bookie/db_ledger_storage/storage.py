@@ -113,6 +113,7 @@ class DbLedgerStorage(OneOfSeveral):
         `has_served`: the folder was in use before, and has its indexes; `has_seal`: and has its forgotten fences too,
         which older versions and BookKeeper do not write."""
         await self._world.offload.run(partial(self._open, has_served, has_seal), name="open storage")
+        self.reader.now = trio.lowlevel.current_clock().current_time
 
     def _open(self, has_served: bool, has_seal: bool) -> None:
         self._is_new = not has_served
@@ -373,7 +374,7 @@ class DbLedgerStorage(OneOfSeveral):
                 self._end_copies = False
                 await self._compactor.end_log()
             await self._compactor.finish_pending()
-            collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle)
+            collected = await garbage_collector.collect(self.upkeep, live_ledgers, are_gone, settle, self.stats)
         self.stats.deleted_ledgers += len(collected.ledgers)
         self.stats.reclaimed_bytes += collected.bytes
         self.stats.failed_logs += len(collected.failed)

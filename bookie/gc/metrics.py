@@ -1,52 +1,35 @@
 """Metrics of garbage collection and compaction, under the original's names.
 
-Source: BookKeeper's GarbageCollectorStats and BookKeeperServerStats.
+Source: BookKeeper's GarbageCollectorStats and BookKeeperServerStats, of 4.18 where 4.17 has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
+
+import trio
 
 from bookie.config import BookieConfig
-from bookie.db_ledger_storage.compaction.choice import in_buckets
+from bookie.db_ledger_storage.compaction.choice import BUCKETS, in_buckets
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.db_ledger_storage.log_map import LogUsage
 from bookie.db_ledger_storage.log_writing.ledger_logs import LedgerLogStats
+from bookie.db_ledger_storage.options import StorageStats
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.garbage_rounds import GarbageRounds
+from quire.service.measuring.outcomes import Outcomes
 from quire.service.measuring.summaries import Times
 from quire.service.metrics import Kind, Metrics
+
+USAGES_KEPT_S: Final = 0.5
+"""Seconds for which what is known about the entry logs serves all families: less than between two scrapes."""
 
 
 def register_gc(metrics: Metrics, garbage: GarbageRounds, config: BookieConfig) -> None:
     """Register the metrics of all directories together, and by directory where the original has them so."""
     _register_directories(metrics, garbage, list(zip(config.ledger_directories, config.indexes, strict=True)))
-
-    def usages() -> list[LogUsage]:
-        return [usage for storage in garbage.storages for usage in storage.log_usages()]
-
-    metrics.gauge(
-        "quire_bookie_entry_log_space_bytes",
-        "Bytes of records in entry logs, of deleted ledgers too.",
-        lambda: sum([usage.total for usage in usages()]),
-    )
-    metrics.gauge(
-        "quire_bookie_entry_log_compact_ratio",
-        "Part of the chosen entry logs that the last compaction emptied.",
-        lambda: max([storage.stats.compaction_ratio for storage in garbage.storages], default=0),
-    )
-
-    def buckets() -> Iterable[tuple[Sequence[str], float]]:
-        return [((f"{10 * index + 10}",), count) for index, count in enumerate(in_buckets(usages()))]
-
-    metrics.family(
-        "gauge",
-        "quire_bookie_entry_log_usage",
-        "Entry logs by the part of them that is needed, up to this many percent.",
-        ("percent",),
-        buckets,
-    )
     _register_ledger_logs(metrics, garbage)
     metrics.counter(
         "quire_bookie_overreplicated_ledgers_deleted",
@@ -59,31 +42,44 @@ def register_gc(metrics: Metrics, garbage: GarbageRounds, config: BookieConfig) 
         lambda: garbage.overreplicated.kept,
     )
 
-    def of(good: Times, bad: Times) -> Callable[[], Iterable[tuple[Sequence[str], Times]]]:
-        return lambda: ((("true",), good), (("false",), bad))
-
     status = garbage.status
-    for name, doc, read in (
-        (
-            "bookie_THREAD_RUNTIME",
-            "Milliseconds of rounds of garbage collection.",
-            of(status.rounds, status.rounds_failed),
-        ),
-        (
-            "quire_bookie_gc_ledgers_ms",
-            "Milliseconds of searches for deleted ledgers and unneeded entry logs.",
-            of(status.collections, status.collections_failed),
-        ),
-        (
-            "quire_bookie_compactions_ms",
-            "Milliseconds of compactions.",
-            of(status.compactions, status.compactions_failed),
-        ),
+    for name, doc, outcomes in (
+        ("bookie_THREAD_RUNTIME", "Milliseconds of rounds of garbage collection.", status.rounds),
+        ("bookie_COMPACT_RUNTIME", "Milliseconds of compactions.", status.compactions),
     ):
-        metrics.summary(name, doc, ("success",), read)
+        metrics.summary(name, doc, ("success",), outcomes.labelled)
+
+
+class _Usages:
+    """Use of the entry logs of all directories, looked up once for all families of a scrape: there may be thousands of
+    logs."""
+
+    def __init__(self) -> None:
+        self._found: dict[DbLedgerStorage, tuple[float, list[LogUsage], tuple[int, ...]]] = {}
+
+    def _of(self, storage: DbLedgerStorage) -> tuple[float, list[LogUsage], tuple[int, ...]]:
+        now = trio.current_time()
+        found = self._found.get(storage)
+        if found is None or now >= found[0] + USAGES_KEPT_S:
+            usages = storage.log_usages()
+            found = self._found[storage] = now, usages, in_buckets(usages)
+        return found
+
+    def count(self, storage: DbLedgerStorage) -> int:
+        return len(self._of(storage)[1])
+
+    def needed(self, storage: DbLedgerStorage) -> int:
+        return sum([usage.remaining for usage in self._of(storage)[1]])
+
+    def total(self, storage: DbLedgerStorage) -> int:
+        return sum([usage.total for usage in self._of(storage)[1]])
+
+    def in_bucket(self, bucket: int, storage: DbLedgerStorage) -> int:
+        return self._of(storage)[2][bucket]
 
 
 def _register_directories(metrics: Metrics, garbage: GarbageRounds, marks: Sequence[tuple[str, str]]) -> None:
+    usages = _Usages()
     compactions: tuple[tuple[Kind, str, str, Callable[[DbLedgerStorage], float]], ...] = tuple(
         (
             "counter",
@@ -98,13 +94,34 @@ def _register_directories(metrics: Metrics, garbage: GarbageRounds, marks: Seque
             "gauge",
             "ACTIVE_ENTRY_LOG_TOTAL",
             "Entry logs that are no longer written.",
-            lambda each: len(each.log_usages()),
+            usages.count,
         ),
         (
             "gauge",
             "ACTIVE_ENTRY_LOG_SPACE_BYTES",
             "Bytes in entry logs of ledgers that exist.",
-            lambda each: sum([usage.remaining for usage in each.log_usages()]),
+            usages.needed,
+        ),
+        (
+            "gauge",
+            "ENTRY_LOG_SPACE_BYTES",
+            "Bytes of records in entry logs, of deleted ledgers too.",
+            usages.total,
+        ),
+        (
+            "gauge",
+            "ENTRY_LOG_COMPACT_RATIO",
+            "Part of the chosen entry logs that the last compaction emptied.",
+            lambda each: each.stats.compaction_ratio,
+        ),
+        *(
+            (
+                "gauge",
+                f"entry_log_usage_buckets_le_{10 * bucket + 10}",
+                "Entry logs of which less than so many percent are needed, and not less than in the bucket below.",
+                partial(usages.in_bucket, bucket),
+            )
+            for bucket in range(BUCKETS)
         ),
         *compactions,
         (
@@ -132,6 +149,30 @@ def _register_directories(metrics: Metrics, garbage: GarbageRounds, marks: Seque
             return [(mark, of(each)) for mark, each in zip(marks, garbage.storages, strict=True)]
 
         metrics.family(kind, f"bookie_{name}", doc, ("ledgerDir", "indexDir"), read)
+    times: tuple[tuple[str, str, Callable[[StorageStats], Outcomes]], ...] = (
+        (
+            "GC_LEDGER_RUNTIME",
+            "Milliseconds of searches for deleted ledgers, with their deletion.",
+            lambda each: each.gc_ledgers,
+        ),
+        (
+            "EXTRACT_META_RUNTIME",
+            "Milliseconds in which the ledgers of all entry logs are looked up, and logs that none needs are deleted.",
+            lambda each: each.gc_logs,
+        ),
+        (
+            "get_last_entry_in_ledger",
+            "Milliseconds of searches of the location index for the last entry of a ledger; false: it has none.",
+            lambda each: each.last_entries,
+        ),
+    )
+    for name, doc, outcomes in times:
+
+        def read_times(of: Callable[[StorageStats], Outcomes] = outcomes) -> list[tuple[Sequence[str], Times]]:
+            each_with_mark = zip(marks, garbage.storages, strict=True)
+            return [series for mark, each in each_with_mark for series in of(each.stats).labelled(*mark)]
+
+        metrics.summary(f"bookie_{name}", doc, ("success", "ledgerDir", "indexDir"), read_times)
 
 
 def _compactions(kind: CompactionKind, storage: DbLedgerStorage) -> float:

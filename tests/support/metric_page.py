@@ -70,8 +70,9 @@ few older ones. Types are those of the text: a counter of the originals whose na
 `untyped`, as parsers would rename it. "Last round" is the last `statsUpdateFrequencyInSecs`; rates and the buckets of
 topics are of it, as in the original. Counts of a topic begin when it is loaded. A topic that is not loaded has no
 series. The labels `thread` and `threadPool` of the original's bookies are left out, because there is one of each, and
-`ledgerDir` and `indexDir` of `bookie_THREAD_RUNTIME`, whose rounds are of all directories. A bookie with
-`autoRecoveryDaemonEnabled=true` exposes the metrics of auto recovery with `replication_` before their names.
+`ledgerDir` and `indexDir` of `bookie_THREAD_RUNTIME` and `bookie_COMPACT_RUNTIME`, whose rounds are of all directories.
+A bookie with `autoRecoveryDaemonEnabled=true` exposes the metrics of auto recovery with `replication_` before their
+names.
 
 **Number of series.** `quireMaxTopicsInMetrics` topics have series of their own: those that had some before, then those
 with traffic in the last round, then any. All others are summed in one series per namespace with

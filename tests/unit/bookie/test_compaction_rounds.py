@@ -16,6 +16,7 @@ from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.gc.schedule import AskedCompactions, CompactionSchedule
 from bookie.gc_config import GcConfig
 from bookie.metrics import register
+from quire.metadata.errors import MetadataUnavailableError
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import Fragment, LedgerManager, LedgerMetadata
 from quire.metadata.local.memory import MemoryStore, MemoryTree
@@ -127,9 +128,22 @@ async def with_garbage(config: BookieConfig = SMALL) -> AsyncIterator[tuple[Book
         yield bookie, client, living
 
 
+def exposed(bookie: Bookie, success: str = "") -> dict[str, float]:
+    """Return the values of the bookie's only directory by name; of series with `success`, those with this value."""
+    metrics = Metrics()
+    register(metrics, bookie, ConnectionCounts())
+    lines = metrics.exposition().decode().splitlines()
+    series = [line for line in lines if not line.startswith("#") and ("success" not in line or success in line)]
+    return {line.split("{")[0]: float(line.split()[-1]) for line in series}
+
+
 async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
     async with with_garbage(replace(SMALL, minor_threshold=0.6)) as (bookie, client, living):
         await trio.sleep(50)
+        shown = exposed(bookie, "true")
+        assert shown["bookie_ENTRY_LOG_SPACE_BYTES"] > shown["bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES"] > 400
+        assert (shown["bookie_entry_log_usage_buckets_le_50"], shown["bookie_entry_log_usage_buckets_le_60"]) == (0, 1)
+        assert (shown["bookie_ENTRY_LOG_COMPACT_RATIO"], shown["bookie_COMPACT_RUNTIME_count"]) == (0, 0)
         assert bookie.storage.stats.compactions == {CompactionKind.MINOR: 0, CompactionKind.MAJOR: 0}
         [usage] = bookie.storage.of(0).log_usages()
         assert 0.4 < usage.share < 0.6
@@ -138,12 +152,27 @@ async def test_a_minor_compaction_comes_by_itself_and_is_told() -> None:
         assert bookie.storage.of(0).log_usages() == []
         assert bookie.storage.stats.compacted_bytes > 400
         await client.holds(living, range(10), PAYLOAD)
-        metrics = Metrics()
-        register(metrics, bookie, ConnectionCounts())
-        lines = metrics.exposition().decode().splitlines()
-        shown = {line.split("{")[0]: line.split()[-1] for line in lines if not line.startswith("#")}
-        assert shown["bookie_MINOR_COMPACTION_TOTAL"] == "1.0"
-        assert shown["bookie_ACTIVE_ENTRY_LOG_TOTAL"] == "0.0"
+        shown = exposed(bookie, "true")
+        assert shown["bookie_MINOR_COMPACTION_TOTAL"] == 1
+        assert shown["bookie_ACTIVE_ENTRY_LOG_TOTAL"] == shown["bookie_ENTRY_LOG_SPACE_BYTES"] == 0
+        assert (shown["bookie_ENTRY_LOG_COMPACT_RATIO"], shown["bookie_COMPACT_RUNTIME_count"]) == (1, 1)
+
+
+async def test_the_parts_of_a_round_are_timed_by_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_garbage() as (bookie, client, living):
+        await trio.sleep(15)
+        shown = exposed(bookie, "true")
+        assert (shown["bookie_GC_LEDGER_RUNTIME_count"], shown["bookie_EXTRACT_META_RUNTIME_count"]) == (1, 1)
+
+        async def read_instance_id(store: object, root: str) -> str:
+            raise MetadataUnavailableError("away")
+
+        monkeypatch.setattr("bookie.garbage.read_instance_id", read_instance_id)
+        await trio.sleep(10)
+        shown = exposed(bookie, "false")
+        assert (shown["bookie_GC_LEDGER_RUNTIME_count"], shown["bookie_EXTRACT_META_RUNTIME_count"]) == (1, 0)
+        assert (await client.read(living, -1)).rc == 0
+        assert exposed(bookie, "true")["bookie_get_last_entry_in_ledger_count"] == 1
 
 
 async def test_a_compaction_that_is_asked_for_comes_at_once() -> None:
