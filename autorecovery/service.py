@@ -27,6 +27,7 @@ from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from quire.ledger.bookies.authentication import BookieCredentials
 from quire.ledger.bookies.watcher import RACK_MAP_PATH, Locate, WatcherConfig
 from quire.ledger.client import LedgerClient
+from quire.ledger.client_stats import ClientStats
 from quire.ledger.context import LedgerConfig
 from quire.ledger.opening import open_client_on
 from quire.ledger.placement import PlacementConfig
@@ -52,6 +53,8 @@ class RecoveryStats:
     def __init__(self) -> None:
         self.auditor = AuditorStats()
         self.worker = WorkerStats()
+        self.client = ClientStats()
+        """Counts of the ledger client in use, or of the last one."""
         self.election: AuditorElection | None = None
         """Election of the service that runs, or ran last."""
 
@@ -78,6 +81,7 @@ async def run_autorecovery(
     groups.
     """
     stats = stats or RecoveryStats()
+    stats.client = client.stats
     marks = UnderreplicatedLedgers(
         metadata,
         root=root,

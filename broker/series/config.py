@@ -38,6 +38,11 @@ class MetricsOptions:
         False,
         doc="Expose the bytes that each subscription is behind.",
     )
+    ledger_client: bool = conf_key(
+        "bookkeeperClientExposeStatsToPrometheus",
+        False,
+        doc="Expose metrics of the client of the bookies (pulsar_managedLedger_client_bookkeeper_client_...).",
+    )
     split_partition: bool = conf_key(
         "splitTopicAndPartitionLabelInPrometheus",
         False,

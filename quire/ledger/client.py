@@ -14,18 +14,18 @@ from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.link import BookieLink
 from quire.ledger.bookies.pool import BookieClient
 from quire.ledger.bookies.watcher import BookieWatcher
+from quire.ledger.client_stats import ClientStats
 from quire.ledger.context import Afterwards, LedgerConfig, LedgerContext
-from quire.ledger.errors import LedgerUnauthorizedError, NoSuchLedgerError
+from quire.ledger.errors import NoSuchLedgerError
 from quire.ledger.placement import Cluster, EnsemblePlacementPolicy, make_placement, random_placement
 from quire.ledger.reading.copies import LedgerCopies
-from quire.ledger.reading.last_confirmed import LastConfirmed, ask_last_confirmed
+from quire.ledger.reading.opened import open_reader
 from quire.ledger.reading.reader import LedgerReader
-from quire.ledger.recovery.recovery import recover as recover_ledger
 from quire.ledger.writing import creation as ledger_creation
 from quire.ledger.writing.advanced_writer import AdvancedLedgerWriter
 from quire.ledger.writing.creation import NewLedger
 from quire.ledger.writing.writer import LedgerWriter
-from quire.metadata.ledgers import LedgerManager, LedgerMetadata, LedgerState
+from quire.metadata.ledgers import LedgerManager, LedgerMetadata
 from quire.metadata.store import Op, Versioned
 from quire.wire.bookkeeper.entry import DigestType, digest_of, master_key
 from quire.world.doors import World
@@ -225,29 +225,8 @@ class LedgerClient:
             LedgerReadError: Without `recover`: too few bookies of an open ledger answer.
             MetadataError: The metadata service failed.
         """
-        return await self._opened(ledger_id, await self.read_stored(ledger_id), password, digest_type, recover=recover)
-
-    async def _opened(
-        self,
-        ledger_id: int,
-        stored: Versioned[LedgerMetadata],
-        password: bytes,
-        digest_type: DigestType,
-        *,
-        recover: bool,
-    ) -> LedgerReader:
-        metadata = stored.value
-        if metadata.password_known and metadata.password != password:
-            raise LedgerUnauthorizedError(f"ledger {ledger_id} has another password")
-        digest = digest_of(metadata.digest_type if metadata.password_known else digest_type, password)
-        if recover and metadata.state is not LedgerState.CLOSED:
-            stored = Versioned(await recover_ledger(self._context, ledger_id, digest, password), stored.version)
-            metadata = stored.value
-        if metadata.state is LedgerState.CLOSED:
-            end = LastConfirmed(metadata.last_entry_id, metadata.length)
-        else:
-            end = await ask_last_confirmed(self._context, ledger_id, metadata, digest)
-        return LedgerReader(self._context, ledger_id, stored, digest, end)
+        stored = await self.read_stored(ledger_id)
+        return await open_reader(self._context, ledger_id, stored, password, digest_type, recover=recover)
 
     async def recover(self, ledger_id: int) -> tuple[int, int]:
         """Fence and close a ledger without a password, unless it is closed, and return its end.
@@ -267,7 +246,8 @@ class LedgerClient:
         found = await self._context.ledgers.read_or_end(ledger_id)
         if isinstance(found, tuple):
             return found
-        reader = await self._opened(ledger_id, _existing(ledger_id, found), b"", DigestType.CRC32C, recover=True)
+        stored = _existing(ledger_id, found)
+        reader = await open_reader(self._context, ledger_id, stored, b"", DigestType.CRC32C, recover=True)
         return reader.last_entry_id, reader.length
 
     async def open_no_recovery(
@@ -310,6 +290,11 @@ class LedgerClient:
     def health(self) -> BookieHealth:
         """Health of the bookies as seen from their answers."""
         return self._context.health
+
+    @property
+    def stats(self) -> ClientStats:
+        """Counts and times of what this client did."""
+        return self._context.stats
 
     def copies(
         self,
@@ -437,7 +422,8 @@ class LedgerClient:
         Raises:
             MetadataError: The metadata service failed.
         """
-        await self._context.ledgers.delete(ledger_id)
+        with self._context.stats.deletes.timed():
+            await self._context.ledgers.delete(ledger_id)
 
     def close(self) -> None:
         """Close all connections. Pending requests fail or are forgotten."""

@@ -12,6 +12,7 @@ from quire.ledger.bookies.deadlines import DeadlineWheel
 from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.bookies.pool import BookieClient, WireProtocol
 from quire.ledger.bookies.watcher import BookieWatcher
+from quire.ledger.client_stats import ClientStats
 from quire.ledger.placement import EnsemblePlacementPolicy, PlacementConfig
 from quire.ledger.read_config import ReadConfig
 from quire.metadata.ledgers import LedgerManager
@@ -142,6 +143,7 @@ class LedgerContext:
     health: BookieHealth = field(default_factory=BookieHealth)
     """Health of the bookies: failures, speed, load."""
     alarms: Alarms = field(default_factory=Alarms)
+    stats: ClientStats = field(default_factory=ClientStats)
     faults: Faults = field(default_factory=Faults)
     """Receives exceptions of callbacks."""
 

@@ -24,6 +24,7 @@ from broker.tracing.metrics import register_tracing
 from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
 from quire.servers.autorecovery.recovery_metrics import register_recovery
+from quire.servers.broker.client_metrics import register_broker_client
 from quire.servers.broker.web import register_cluster
 from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
@@ -41,7 +42,7 @@ from tests.unit.broker.peers import in_broker
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
 ORIGINALS = ROOT / "tests" / "golden" / "metrics" / "originals.txt"
-EVERYTHING = MetricsOptions(consumers=True, producers=True, cursors=True, backlog_bytes=True)
+EVERYTHING = MetricsOptions(consumers=True, producers=True, cursors=True, backlog_bytes=True, ledger_client=True)
 OURS = (
     "quire_",
     "process_",
@@ -82,7 +83,8 @@ leave the rest: Prometheus takes that for a restart of the counter of the rest. 
 subscriptions in the same way (`subscription="quire_rest"`), and consumers and producers, which are then left out. With
 `exposeTopicLevelMetricsInPrometheus=false` the same families have the labels cluster and namespace only.
 `exposeConsumerLevelMetricsInPrometheus`, `exposeProducerLevelMetricsInPrometheus`,
-`exposeManagedCursorMetricsInPrometheus` and `exposeSubscriptionBacklogSizeInPrometheus` add families,
+`exposeManagedCursorMetricsInPrometheus`, `exposeSubscriptionBacklogSizeInPrometheus` and
+`bookkeeperClientExposeStatsToPrometheus` (the client of the bookies) add families,
 `exposeManagedLedgerMetricsInPrometheus=false` removes those of `pulsar_ml_...` with a namespace.
 
 **Cost.** A scrape is made in steps of about 2 ms, sent in parts of 64 KB, and shared by all scrapers that ask within a
@@ -114,6 +116,7 @@ async def families(world: World) -> list[Family]:
             register_answers(by_server[name], Answers())
             register_tracing(by_server[name], None)
             register_ready(by_server[name], bool)
+            register_broker_client(by_server[name], cast(Any, object()), "c")
     register_cluster(by_server["broker"], int, bool)
     register_bundles(by_server["broker"], "c", "b", dict, cast(Any, object()))
     async with opened(world, MemoryTree(), CONFIG) as bookie:

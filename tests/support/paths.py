@@ -26,7 +26,7 @@ import trio
 import typer
 
 from quire.client.client import Client, open_client
-from quire.ledger import client as ledger_client
+from quire.ledger.reading import opened
 from quire.ledger.recovery.recovery import recover
 from quire.servers.addresses import Addresses
 from quire.servers.standalone.config import STANDALONE
@@ -330,7 +330,7 @@ async def recovery(rig: Rig) -> None:
 
     await trio.sleep(SETTLED_S)
     async with rig.connection() as connection:
-        with patched([(ledger_client, "recover_ledger", recorded)]):
+        with patched([(opened, "recover_ledger", recorded)]):
             await connection.producer(OTHER, 0, "p")
 
 

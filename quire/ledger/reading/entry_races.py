@@ -103,6 +103,7 @@ class _EntryRace(Race):
         """Return the payloads of the entries from `item` on; none, with a log line, if the first is damaged."""
         payloads = open_entries(self._reads.digest, self._reads.ledger_id, item, entries)
         if not payloads:
+            self._context.stats.digest_mismatches += 1
             if ask.bookie_id not in self._damaged:
                 self._damaged.add(ask.bookie_id)
                 ledger_id = self._reads.ledger_id

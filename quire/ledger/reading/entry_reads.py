@@ -54,7 +54,8 @@ class EntryReads:
         self.ledger_id = ledger_id
         self.digest = digest
         self.striping = striping
-        self.order = ReadOrder(striping, context.placement, context.health, config, context.rng)
+        reordered = context.stats.reordered
+        self.order = ReadOrder(striping, context.placement, context.health, config, context.rng, reordered)
         self.doubled = DoubledReads(config.speculative_share)
         self.on_lac: Callable[[int], None] = ignore_lac
         """Called with a last add confirmed, perhaps an old one, that arrived with entries."""
@@ -75,7 +76,7 @@ class EntryReads:
         size_max = max(1, min(size_max, READ_SIZE_MAX))
         guess = max(1, size_guess)
         config = self.context.config
-        give_up_at = trio.current_time() + config.read_timeout_s
+        began = trio.current_time()
         backoff: Backoff | None = None
         while True:
             failures = ReadFailures(self.ledger_id, first)
@@ -85,11 +86,14 @@ class EntryReads:
             if not self.batches:
                 count = max(1, min(last - first + 1, size_max // guess, SINGLE_READS_MAX))
                 payloads = await SingleReads(self, bookies, first, count, size_max, guess, failures).result()
+            took_s = trio.current_time() - began
             if payloads:
+                self.context.stats.reads.good.observe(1000 * took_s)
                 return payloads
             backoff = backoff or self.context.backoff()
             pause_s = backoff.next()
-            if not failures.busy or trio.current_time() + pause_s > give_up_at:
+            if not failures.busy or took_s + pause_s > config.read_timeout_s:
+                self.context.stats.reads.bad.observe(1000 * took_s)
                 raise failures.error()
             await trio.sleep(pause_s)
 

@@ -278,6 +278,8 @@ class Race(ABC):
                 ask.wait_until = ask.asked_at + patience_s
                 continue
             ask.wait_until = inf
+            if self.timed:  # long polls are sent to several bookies anyway
+                self._context.stats.speculative_reads += len(items)
             self._ask_next(items, ask.doubled + 1)
 
     def _waits_for(self, item: int, ask: Ask) -> bool:

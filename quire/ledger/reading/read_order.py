@@ -17,6 +17,7 @@ from quire.ledger.bookies.health import BookieHealth
 from quire.ledger.placement import EnsemblePlacementPolicy
 from quire.ledger.read_config import ReadConfig
 from quire.ledger.striping import Striping
+from quire.service.measuring.summaries import Times
 from quire.world.doors import Rng
 
 
@@ -30,18 +31,26 @@ class ReadOrder:
         health: BookieHealth,
         config: ReadConfig,
         rng: Rng,
+        reordered: Times,
     ) -> None:
+        """`reordered`: gets a 1 for each read whose order is not that of the write set."""
         self._striping = striping
         self._placement = placement
         self._health = health
         self._reorder = config.reorder and striping.write_quorum > 1
         self._sticky = config.sticky and not striping.striped
         self._favourite = rng.randrange(striping.ensemble_size)
+        self._reordered = reordered
 
     def of_entry(self, bookies: Sequence[str], entry_id: int) -> list[int]:
         """Return indices of `bookies`, the ensemble, that store the entry, in the order in which to ask."""
         write_set = self._striping.write_set(self._favourite if self._sticky else entry_id)
-        return self._placement.read_order(bookies, write_set, self._health) if self._reorder else write_set
+        if not self._reorder:
+            return write_set
+        order = self._placement.read_order(bookies, write_set, self._health)
+        if order != write_set:
+            self._reordered.observe(1)
+        return order
 
     def of_all(self, bookies: Sequence[str], entry_id: int) -> list[int]:
         """As `of_entry`, followed by the rest of the ensemble: a bookie may know the LAC without having the entry."""

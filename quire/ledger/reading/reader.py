@@ -316,9 +316,10 @@ class LedgerReader:
             if stored is not None:
                 self._adopt(stored)
         if not self.closed:
-            found = await ask_last_confirmed(
-                self._context, self.ledger_id, self.metadata, self._digest, more_than=more_than
-            )
+            with self._context.stats.lac_reads.timed():
+                found = await ask_last_confirmed(
+                    self._context, self.ledger_id, self.metadata, self._digest, more_than=more_than
+                )
             if not self.closed:
                 self.length = max(self.length, found.length)
             self._learn(found.lac)
@@ -330,7 +331,8 @@ class LedgerReader:
         poll = LongPollRace(self._reads, bookies, entry_id - 1, min(time_s, self._context.config.reads.long_poll_s))
         self._polls[poll] = None
         try:
-            await poll.run()
+            with self._context.stats.long_polls.timed():
+                await poll.run()
         finally:
             del self._polls[poll]
         self._learn(poll.lac)
@@ -367,6 +369,10 @@ class LedgerReader:
         self._stir()
 
     def _learn(self, lac: int) -> None:
+        if lac > self.last_entry_id:
+            self._context.stats.lacs_new += 1
+        else:
+            self._context.stats.lacs_known += 1
         if lac > self.last_entry_id and not self.closed:
             self.last_entry_id = lac
             self._stir()

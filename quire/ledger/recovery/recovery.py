@@ -78,6 +78,7 @@ class Recovery:
         self._striping = Striping(metadata.ensemble_size, metadata.write_quorum)
         self._progress = trio.Event()
         self._failed_bookies: list[str] = []
+        self._entries_read = 0
 
     async def run(self) -> LedgerMetadata:
         """Recover the ledger; return its metadata, closed."""
@@ -104,6 +105,8 @@ class Recovery:
             length=appender.length,
         )
         closed = (await metadata_updates.update(self._context, self._ledger_id, rule)).value
+        self._context.stats.recovered_reads.observe(self._entries_read)
+        self._context.stats.recovered_adds.observe(appender.last_pushed - found.lac)
         log.info("ledger recovered", ledger=self._ledger_id, last_entry_id=closed.last_entry_id, lac_found=found.lac)
         return closed
 
@@ -153,6 +156,7 @@ class Recovery:
         while not ended:
             first = appender.last_pushed + 1
             entries = await self._read_tail(first, window)
+            self._entries_read += len(entries)
             ended = len(entries) < window
             self._check(appender)
             for length, payloads in self._runs(first, entries):
@@ -306,15 +310,16 @@ class Recovery:
         failed = dict(appender.failed)
         self._failed_bookies += [appender.ensemble[index] for index in failed]
         try:
-            ensemble = self._context.placement.replace_bookie(
-                self._started.ensemble_size,
-                self._started.write_quorum,
-                self._started.ack_quorum,
-                appender.ensemble,
-                {index: appender.ensemble[index] for index in failed},
-                self._failed_bookies,
-                self._started.custom_metadata,
-            )
+            with self._context.stats.replacements.timed():
+                ensemble = self._context.placement.replace_bookie(
+                    self._started.ensemble_size,
+                    self._started.write_quorum,
+                    self._started.ack_quorum,
+                    appender.ensemble,
+                    {index: appender.ensemble[index] for index in failed},
+                    self._failed_bookies,
+                    self._started.custom_metadata,
+                )
         except LedgerError as error:
             causes = "; ".join([str(each) for each in failed.values()])
             appender.fail(type(error)(f"{error}: {causes}"))

@@ -107,6 +107,21 @@ class AckTracker:
         """Return the indices of the bookies that have not acknowledged all confirmed entries that they store."""
         return [index for index in range(len(self._through)) if self.lacks(index, self.confirmed)]
 
+    def lacked(self, index: int) -> int:
+        """Return the number of confirmed entries that bookie `index` stores and has not acknowledged."""
+        first, last = self._through[index] + 1, self.confirmed
+        if first > last:
+            return 0
+        ahead = () if self._ahead is None else self._ahead[index]
+        had = sum([self._stored(index, start, min(stop, last)) for start, stop in ahead if start <= last])
+        return self._stored(index, first, last) - had
+
+    def _stored(self, index: int, first: int, last: int) -> int:
+        """Return how many of the entries `first` to `last` bookie `index` stores."""
+        rounds, rest = divmod(last - first + 1, self._striping.ensemble_size)
+        more = sum([self._striping.stores(index, entry_id) for entry_id in range(last - rest + 1, last + 1)])
+        return rounds * self._striping.write_quorum + more
+
     # --- for deadlines: entries pushed up to a moment, and bookies that lack some of them
 
     def moment(self) -> object:

@@ -29,7 +29,7 @@ from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.add_deadlines import AddDeadlines
 from quire.ledger.writing.answers import late_bookie, late_quorum, refusal_of, unasked
 from quire.ledger.writing.late_acks import LateAcks
-from quire.ledger.writing.pending_runs import PendingRun, Sealer, frames_of, payload_bytes_behind
+from quire.ledger.writing.pending_runs import PendingRun, Sealer, frames_of, payload_bytes_behind, take_confirmed
 from quire.ledger.writing.second_tries import SecondTries
 from quire.ledger.writing.unheard import excuse_nobody, ignore_bookies_failed, ignore_confirmed, ignore_failed
 from quire.wire.bookkeeper.entry import Buffer
@@ -172,6 +172,7 @@ class Appender:
         self.pending_bytes += run.size
         self.lac_sent = self.lac
         self._tracker.pushed(run.first, run.last)
+        self._context.stats.pushed(run)
         if self._deadlines is None:
             self._watch()
         self._sending += 1
@@ -378,6 +379,7 @@ class Appender:
         if self.error is not None or index in self.failed:
             return
         self._context.health.failed(self.ensemble[index], error)
+        self._context.stats.adds_lacking += self._tracker.lacked(index)
         self._release(index)
         if self.excuses(index, error):
             self._second_tries().excuse(index, error)
@@ -430,18 +432,14 @@ class Appender:
             self.on_confirmed(first, last)
         except Exception as error:
             self._context.faults.raised(f"callback for confirmed entries of ledger {self._ledger_id}", error)
-        pending = self._pending
-        done = 0
-        for run in pending:
-            if run.last > last:
-                break
-            self.pending_bytes -= run.size
-            done += 1
-        del pending[:done]
+        done = take_confirmed(self._pending, last)
+        self.pending_bytes -= sum([run.size for run in done])
+        self._context.stats.ended(done, good=True)
 
     def _report_failed(self) -> None:
         assert self.error is not None
         self._report_confirmed()
+        self._context.stats.ended(self._pending, good=False)
         try:
             self.on_failed(self.error)
         except Exception as error:

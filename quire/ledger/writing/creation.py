@@ -100,6 +100,15 @@ async def create(
 
     Raises: ClientClosedError, NotEnoughBookiesError, PlacementPolicyError, LedgerExistsError, MetadataError.
     """
+    with context.stats.creates.timed():
+        ledger_id, metadata = await _create(context, wanted, also)
+    context.stats.members.update(metadata.fragments[0].bookies)
+    return ledger_id, metadata
+
+
+async def _create(
+    context: LedgerContext, wanted: NewLedger, also: Callable[[int], Sequence[Op]]
+) -> tuple[int, LedgerMetadata]:
     if context.bookies.closed:
         raise ClientClosedError("the ledger client is closed")
     ensemble = await _ensemble(context, wanted)
@@ -136,7 +145,8 @@ async def _ensemble(context: LedgerContext, wanted: NewLedger) -> tuple[str, ...
     silent: frozenset[str] = frozenset()
     while True:
         try:
-            ensemble = choose(exclude=spared | silent)
+            with context.stats.ensembles.timed():
+                ensemble = choose(exclude=spared | silent)
         except NotEnoughBookiesError as error:
             if spared <= silent:
                 if not silent:

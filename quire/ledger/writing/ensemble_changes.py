@@ -125,15 +125,16 @@ class EnsembleChanges:
             )
         self._changes += 1
         self._failed_at = {each: since for each, since in self._failed_at.items() if now - since < config.quarantine_s}
-        chosen = context.placement.replace_bookie(
-            self._striping.ensemble_size,
-            self._striping.write_quorum,
-            self._ack_quorum,
-            appender.ensemble,
-            failed,
-            frozenset(self._failed_at),
-            self._custom_metadata,
-        )
+        with context.stats.replacements.timed():
+            chosen = context.placement.replace_bookie(
+                self._striping.ensemble_size,
+                self._striping.write_quorum,
+                self._ack_quorum,
+                appender.ensemble,
+                failed,
+                frozenset(self._failed_at),
+                self._custom_metadata,
+            )
         first = appender.confirmed + 1
         if not failed.keys().isdisjoint(appender.lacking()):
             # Stored first: afterwards a crash of this process would leave nothing that leads to the missing copies.
@@ -141,6 +142,7 @@ class EnsembleChanges:
         rule = partial(metadata_updates.replace_failed, first=first, failed=failed, ensemble=chosen)
         metadata = (await metadata_updates.update(context, self._ledger_id, rule)).value
         self._stored(metadata)
+        context.stats.ensemble_changes += 1
         ensemble = metadata.fragments[-1].bookies
         log.info("ensemble changed", ledger=self._ledger_id, first_entry_id=first, bookies=",".join(ensemble))
         appender.change_ensemble(ensemble)

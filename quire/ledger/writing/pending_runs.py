@@ -34,7 +34,7 @@ class PendingRun:
     payload size of entry `first + i`, `payload_size` their sum; `size` counts the bytes of all frames.
     """
 
-    __slots__ = ("_head_size", "_striping", "first", "frames", "last", "payload_size", "size", "sizes")
+    __slots__ = ("_head_size", "_striping", "first", "frames", "last", "payload_size", "pushed_at", "size", "sizes")
 
     def __init__(
         self, first: int, frames: list[v2.Frame], sizes: list[int], head_size: int, striping: Striping
@@ -45,6 +45,8 @@ class PendingRun:
         self.sizes = sizes
         self.payload_size = sum(sizes)
         self.size = self.payload_size + head_size * len(sizes)
+        self.pushed_at = -1.0
+        """Time of the event loop at which the run was sent; -1 if it is not timed."""
         self._head_size = head_size
         self._striping = striping
 
@@ -119,6 +121,18 @@ def frames_of(runs: Sequence[PendingRun], index: int, first: int, last: int) -> 
         frames += part
         count += entries
     return frames, count
+
+
+def take_confirmed(pending: list[PendingRun], last: int) -> list[PendingRun]:
+    """Remove and return the runs, sorted by id, that have no entry above `last`."""
+    count = 0
+    for run in pending:
+        if run.last > last:
+            break
+        count += 1
+    taken = pending[:count]
+    del pending[:count]
+    return taken
 
 
 def payload_bytes_behind(runs: Sequence[PendingRun], entry_id: int) -> int:

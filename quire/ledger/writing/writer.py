@@ -22,13 +22,11 @@ from quire.ledger import metadata_updates
 from quire.ledger.context import LedgerContext
 from quire.ledger.errors import (
     BookieError,
-    BookieRefusedError,
     LedgerClosedError,
     LedgerError,
     LedgerFencedError,
     LedgerReadError,
     TooManyPendingError,
-    rc_name,
 )
 from quire.ledger.reading.reader import EntryReads, read_range
 from quire.ledger.striping import Striping, striping_of
@@ -36,6 +34,7 @@ from quire.ledger.writing.ack_tracker import AckTracker
 from quire.ledger.writing.appender import Appender
 from quire.ledger.writing.ensemble_changes import EnsembleChanges
 from quire.ledger.writing.explicit_lac import ExplicitLacSender
+from quire.ledger.writing.forcing import force_all
 from quire.ledger.writing.resting import RestingAppender, made_appender
 from quire.ledger.writing.unheard import ignore_confirmed, ignore_failed
 from quire.metadata.errors import MetadataError
@@ -43,7 +42,6 @@ from quire.metadata.ledgers import LedgerMetadata
 from quire.metadata.store import Versioned
 from quire.service.rare_lock import RareLock
 from quire.wire.bookkeeper.entry import Buffer, digest_of, master_key
-from quire.wire.bookkeeper.v2 import Rc
 from quire.world.errors import again
 
 
@@ -289,7 +287,7 @@ class OpenLedger:
         """Have everything confirmed so far synced by all bookies of the ensemble; then the LAC covers it.
 
         BookieUnavailableError, BookieRefusedError: one did not say so, nothing has changed, try again. What ended the
-        writer. Source: BookKeeper's ForceLedgerOp.
+        writer.
         """
         appender = self._appender
         if appender.error is not None:
@@ -298,13 +296,7 @@ class OpenLedger:
         length = appender.confirmed_length
         if upto < 0:
             return
-        connections = [self._context.bookies.connection(bookie_id) for bookie_id in appender.ensemble]
-        answers = [connection.force(self.ledger_id) for connection in connections]
-        for connection, answer in zip(connections, answers, strict=True):
-            rc = (await answer.wait()).rc
-            if rc != Rc.OK:
-                text = f"bookie {connection.bookie_id} answered {rc_name(rc)} to the force of ledger {self.ledger_id}"
-                raise BookieRefusedError(text, rc)
+        await force_all(self._context, self.ledger_id, appender.ensemble)
         if appender.error is not None:
             raise again(appender.error) from appender.error
         if self.deferred_sync and upto > appender.lac:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from autorecovery.auditing import metrics as auditor_metrics
 from autorecovery.copying import metrics as worker_metrics
 from autorecovery.service import RecoveryStats
+from quire.ledger.client_metrics import register_ledger_client
 from quire.service.metrics import Metrics
+
+CLIENT_SCOPE: Final = "bookkeeper_client_bookkeeper_client"
+"""Beginning of the names of the ledger client: its scope in BookKeeper's AutoRecoveryMain, and its own."""
 
 
 def register_recovery(metrics: Metrics, stats: RecoveryStats, scope: str = "") -> None:
@@ -18,4 +24,5 @@ def register_recovery(metrics: Metrics, stats: RecoveryStats, scope: str = "") -
         return stats.election is not None and stats.election.is_auditor
 
     worker_metrics.register(metrics, stats.worker, scope)
+    register_ledger_client(metrics, lambda: stats.client, f"{scope}{CLIENT_SCOPE}")
     auditor_metrics.register(metrics, stats.auditor, attempts, is_auditor, scope)

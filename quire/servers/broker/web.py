@@ -31,6 +31,7 @@ from quire.ledger.placement import make_plain
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
 from quire.servers.broker.bookies_seen import seen_bookies
+from quire.servers.broker.client_metrics import register_broker_client
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
@@ -73,6 +74,8 @@ def web_app(
     watch_loop(metrics)
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
+    if config.metrics.ledger_client:
+        register_broker_client(metrics, ledgers, config.broker.cluster_name)
     register_cluster(metrics, lambda: len(ownership.owned()), session.is_up)
     register_bundles(metrics, config.broker.cluster_name, me.id, lambda: ownership.reporter.loads, ownership.balancer)
 

@@ -35,6 +35,7 @@ from quire.ledger.placement import PlacementConfig, RandomPolicy
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.bookie.scrub_web import scrub_route
+from quire.servers.broker.client_metrics import register_broker_client
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.servers.standalone.config import StandaloneConfig
@@ -136,6 +137,8 @@ def _app(
     watch_loop(metrics)
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)
+    if config.metrics.ledger_client:
+        register_broker_client(metrics, ledgers, config.broker.cluster_name)
     register_embedded(metrics, bookie)
     register_ready(metrics, lambda: not stop.is_set() and not broker.no_room)
 

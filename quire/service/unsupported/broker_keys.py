@@ -36,8 +36,8 @@ _HARMLESS: Final[Mapping[str, str]] = {
     "metricsBufferResponse",
     "rates and buckets are those of statsUpdateFrequencyInSecs": "statsUpdateInitialDelayInSecs "
     "managedLedgerPrometheusStatsLatencyRolloverSeconds managedLedgerStatsPeriodSeconds "
-    "managedLedgerTraceTaskExecution bookkeeperClientExposeStatsToPrometheus bookkeeperClientLimitStatsLogging "
-    "healthCheckMetricsUpdateTimeInSeconds",
+    "managedLedgerTraceTaskExecution healthCheckMetricsUpdateTimeInSeconds",
+    "the client of the bookies has no metrics by connection": "bookkeeperClientLimitStatsLogging",
     "tuning of rate limits, which hold with each message": "topicPublisherThrottlingTickTimeMillis "
     "brokerPublisherThrottlingTickTimeMillis preciseTopicPublishRateLimiterEnable dispatchRateLimiterFactoryClassName "
     "dispatchThrottlingForFilteredEntriesEnabled httpRequestsMaxPerSecond throttle-dispatch-rate "

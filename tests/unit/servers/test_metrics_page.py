@@ -22,6 +22,7 @@ CONF: dict[str, object] = {
     "exposeProducerLevelMetricsInPrometheus": True,
     "exposeManagedCursorMetricsInPrometheus": True,
     "exposeSubscriptionBacklogSizeInPrometheus": True,
+    "bookkeeperClientExposeStatsToPrometheus": True,
     "transactionCoordinatorEnabled": True,
 }
 ELSEWHERE = re.compile(

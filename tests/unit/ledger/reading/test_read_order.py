@@ -11,6 +11,7 @@ from quire.ledger.placement import Cluster, PlacementConfig, make_placement
 from quire.ledger.read_config import ReadConfig
 from quire.ledger.reading.read_order import ReadOrder
 from quire.ledger.striping import Striping
+from quire.service.measuring.summaries import Times
 from quire.wire.bookkeeper.v2 import Rc
 
 BOOKIES = [f"bookie{i}" for i in range(7)]
@@ -21,7 +22,7 @@ def order_of(
 ) -> ReadOrder:
     rng = random.Random(seed)
     placement = make_placement(PlacementConfig(policy="random"), lambda: cluster, rng)
-    return ReadOrder(Striping(size, quorum), placement, health, config or ReadConfig(), rng)
+    return ReadOrder(Striping(size, quorum), placement, health, config or ReadConfig(), rng, Times())
 
 
 @st.composite

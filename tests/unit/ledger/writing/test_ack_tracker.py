@@ -111,6 +111,7 @@ def test_runs_of_acks_failures_and_replacements_do_what_the_definition_says(quor
             lacking = [entry_id for entry_id in own if each not in naive.acks[entry_id]]
             for entry_id in range(naive.since[each], pushed + 1):
                 assert tracker.lacks(each, entry_id) == (bool(lacking) and lacking[0] <= entry_id)
+            assert tracker.lacked(each) == len([entry_id for entry_id in lacking if entry_id <= naive.confirmed])
 
 
 def transcribed(command: Line, steps: Sequence[Line]) -> list[str]:
