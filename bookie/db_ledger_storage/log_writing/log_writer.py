@@ -51,10 +51,15 @@ class OpenLog:
         self.safe_ledgers: dict[int, int] = {}
 
     def seal(self) -> None:
-        """Write the ledgers map and record it in the header; durable on return."""
+        """Write the ledgers map and record it in the header; durable on return.
+
+        The map is durable before the header names it, so a map that does not match its header is damage, and not what
+        a power cut left.
+        """
         ledgers_map = encode_ledgers_map(self.ledgers)
         fields = encode_map_fields(self.position, len(self.ledgers))
         self.file.pwrite(ledgers_map, self.position)
+        self.file.sync()
         self.file.pwrite(encode_map_seal(fields, ledgers_map), MAP_SEAL_OFFSET)
         self.file.pwrite(fields, MAP_FIELDS_OFFSET)
         self.file.sync()
