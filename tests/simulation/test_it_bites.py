@@ -93,9 +93,11 @@ EXPECTED = {
     ("snapshot-without-aborted", "transactions"): {"AllOrNothing"},
     ("held-acks-forgotten", "transacting"): {"AllOrNothing", "NobodyWaitsForEver"},
 }
-RARE = {"fence-forgotten", "failed-directory-passed", "rows-moved-blindly"}
+RARE = {"fence-forgotten", "rows-moved-blindly"}
 """Bugs that too few seeds find for a quick search. `--full` searches for those of the history ledger; unit tests and
-mutants find all of them at once."""
+mutants find all of them at once. `rows-moved-blindly` needs a deletion amid a compaction: garbage collection waits for
+compactions, and simulated bookies do not search for over-replicated ledgers, so only a deletion that failed half-way,
+and that a flush continues, is left."""
 SLOW = {
     "usage-not-worked-out-anew",
     "log-deleted-before-index-sync",
