@@ -8,6 +8,7 @@ flipped bits where a bookie may be lost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Protocol
 
 import trio
@@ -17,9 +18,12 @@ from bookie.gc.schedule import AskedCompactions
 from simulation.common.nodes import BookieNode
 from simulation.day.swarm import DAY_S, DaySwarm
 from simulation.ledger.flips import FlippingNemesis, Lying
+from simulation.ledger.taking import TakingNemesis
 
 HANG_S = 60.0
 COMPACTION_WAIT_S = 5.0
+LOSS_WAIT_S = 3600.0
+"""Virtual seconds that a loss waits for all bookies to be whole."""
 
 
 class DayHarmed(Lying, Protocol):
@@ -32,11 +36,11 @@ class DayHarmed(Lying, Protocol):
     def swarm(self) -> DaySwarm: ...
 
 
-class DayNemesis(FlippingNemesis):
+class DayNemesis(TakingNemesis):
     """Nemesis of one day."""
 
-    def __init__(self, story: DayHarmed) -> None:
-        super().__init__(story)
+    def __init__(self, story: DayHarmed, losing: Random) -> None:
+        super().__init__(story, losing)
         self.story: DayHarmed = story
         self._acts |= {
             "away": self._stay_away,
@@ -58,12 +62,25 @@ class DayNemesis(FlippingNemesis):
         limit = trio.CapacityLimiter(swarm.overlap)
         self._planned = count
         async with trio.open_nursery() as nursery:
+            if swarm.losses:
+                nursery.start_soon(self._lose_often, name="losses")
             for at in sorted([self.rng.uniform(0, 0.97 * DAY_S) for _ in range(count)]):
                 await trio.sleep(max(0.0, at - trio.current_time()))
                 token = object()
                 await limit.acquire_on_behalf_of(token)
                 kind = self.rng.choice(kinds)
                 nursery.start_soon(self._act, kind, limit, token, name=f"fault {kind}")
+
+    async def _lose_often(self) -> None:
+        """Take data from bookies at any times of the day."""
+        times = sorted([self._losing.uniform(0, 0.9 * DAY_S) for _ in range(self.story.swarm.losses)])
+        for at in times:
+            await trio.sleep(max(0.0, at - trio.current_time()))
+            await self._lose_when_whole(LOSS_WAIT_S, 1.0)
+
+    async def _try_damage(self, node: BookieNode) -> None:
+        if not self.story.swarm.losses:
+            await FlippingNemesis._try_damage(self, node)
 
     async def _a_while(self) -> None:
         await trio.sleep(self.rng.choice((self.rng.uniform(0.05, 5.0), self.rng.uniform(10.0, 600.0))))

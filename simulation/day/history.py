@@ -1,7 +1,8 @@
 """A day in the life of a few bookies: 24 virtual hours in which ledgers are written and deleted.
 
 Garbage is collected and entry logs are compacted at short intervals, auto recovery repairs what lost bookies leave,
-operators make bookies read-only and ask for compactions, and the nemesis harms hosts, disks, links and sessions. At the
+operators make bookies read-only and ask for compactions, and the nemesis harms hosts, disks, links and sessions. Some
+bookies lose folders, or come back with an older image of their disks, and copy back what they lost (limbo). At the
 end everything is healed but a bookie that is lost for good. Then every copy must exist and be right, and after a last
 major compaction disks hold little more than living entries, nothing of a deleted ledger, and so after one more kill.
 """
@@ -45,8 +46,9 @@ from simulation.day.room import DiskUse, check_deleted, check_use
 from simulation.day.swarm import DAY_S, LOOK_S, DaySwarm
 from simulation.ledger.checkers import LedgerViolationError
 from simulation.ledger.history import LedgerStory
-from simulation.ledger.losing import SCRUB_ERRORS, CaringNode
+from simulation.ledger.losing import SCRUB_ERRORS
 from simulation.ledger.observing import recoveries_observed
+from simulation.ledger.taking import CaringNode, until_whole
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe, run
 
@@ -89,6 +91,8 @@ class DaySummary:
     """Entries read by scrubs of bookies since their last start..."""
     healed: int
     """...and the damaged ones of these that were healed."""
+    limbos: int
+    """Starts of bookies that found ledgers in limbo."""
     crashes: int
     faults: tuple[tuple[str, int], ...]
     virtual_s: float
@@ -101,6 +105,7 @@ class DaySummary:
             f" {self.compactions} compactions, {self.compared} copies compared, {self.share:.2f} bytes of logs per"
             f" living byte, {self.scrubbed} entries scrubbed, {self.healed} healed,"
             f" {sum(count for _, count in self.faults)} faults ({faults}), {self.crashes} crashes,"
+            f" {self.limbos} starts in limbo,"
             f" {self.virtual_s / 3600:.1f} virtual h, digest {self.digest[:16]}"
         )
 
@@ -112,7 +117,9 @@ class DayStory(LedgerStory):
     checker: ClusterChecker
 
     def _cast(self) -> None:
-        self.swarm = day_swarm.draw(self.universe.derive("swarm"), self.universe.derive("upkeep"))
+        drawn = day_swarm.draw(self.universe.derive("swarm"), self.universe.derive("upkeep"))
+        losing = self.universe.derive("losses")
+        self.swarm = day_swarm.draw_losses(drawn, losing)
         self.checker = ClusterChecker(self._has, self._fenced)
         self.lost: BookieNode | None = None
         self.caring = [CaringNode(self, f"b{number}") for number in range(self.swarm.bookies)]
@@ -120,7 +127,7 @@ class DayStory(LedgerStory):
         self.clients = [DayClient(self, f"c{number}") for number in range(self.swarm.clients)]
         recovery = self.swarm.recovery_config()
         self.recoverers = [RecoveryNode(self, f"a{number}", recovery) for number in range(self.swarm.recoverers)]
-        self.nemesis = self.flipping = DayNemesis(self)
+        self.nemesis = self.flipping = DayNemesis(self, losing)
         self.ends: dict[int, float] = {}
         self.compactions = 0
         self.compacted_logs = 0
@@ -174,7 +181,7 @@ class DayStory(LedgerStory):
         """Read every entry of living ledgers that a bookie has; return their bytes. Raises ViolationError."""
         size = 0
         for ledger_id in storage.ledgers():
-            if ledger_id in self.checker.stored:
+            if ledger_id in self.checker.stored and ledger_id not in storage.limbo:
                 for entry_id in list(storage.reader.entry_ids(ledger_id)):
                     size += SIZE_FIELD + self._check_copy(Copy(ledger_id, entry_id, node.id), storage)
         return size
@@ -218,6 +225,8 @@ class DayStory(LedgerStory):
             await self.nemesis.heal()
             self.finished = True
             await self._with_client(self._close_all)
+        if self.swarm.losses:
+            await until_whole(self.bookies)
         await self._repair(store)
         with trio.fail_after(2 * LIVENESS_S):
             for kept in self.caring:
@@ -372,6 +381,7 @@ class DayStory(LedgerStory):
             share=self.share,
             scrubbed=self.scrubbed,
             healed=self.healed,
+            limbos=self.limbos,
             crashes=sum(len(node.host.crashes) for node in self.nodes),
             faults=tuple(sorted(self.nemesis.done.items())),
             virtual_s=trio.current_time(),

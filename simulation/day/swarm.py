@@ -36,6 +36,8 @@ disk is gone for good; hung disk: no job ends for a minute; failed sync, failed 
 suspended compaction: no faults, but done amid them. A history with scrubs may have flipped entries, too, instead of a
 lost bookie."""
 FAULTS_PER_SEED = range(10, len(FAULTS) + 1)
+LOSSES_SHARE = 0.3
+"""Share of the seeds in which bookies lose data that they copy back."""
 FREQUENT = ("crash amid compaction", "full disk", "away", "read-only")
 """Faults that many histories should have."""
 
@@ -68,6 +70,8 @@ class DaySwarm(LedgerSwarm):
     """Ledger directories of a bookie, all on one disk..."""
     journals: int
     """...and its journals."""
+    losses: int = 0
+    """Times that a bookie loses folders, or comes back with an older image of its disks."""
     scrub_interval_s: int
     """0: scrubs are only asked for."""
     scrub_rate: int
@@ -118,6 +122,19 @@ class DaySwarm(LedgerSwarm):
             backoff_ms=500,
             failed_lock_release_ms=2000,
         )
+
+
+def draw_losses(swarm: DaySwarm, rng: random.Random) -> DaySwarm:
+    """Draw losses of data on top of the rest, for some seeds, and then nothing else that takes copies for good."""
+    if rng.random() >= LOSSES_SHARE:
+        return swarm
+    settings = {"integrity_check": True, "integrity_stamp": True, "integrity_rate_mb": rng.choice((0, 1, 32))}
+    return replace(
+        swarm,
+        losses=rng.randint(3, 6),
+        faults=tuple([kind for kind in swarm.faults if kind not in (FLIPPED, LOST)]),
+        bookie_settings=(*swarm.bookie_settings, *settings.items()),
+    )
 
 
 def draw(rng: random.Random, upkeep: random.Random) -> DaySwarm:

@@ -46,9 +46,9 @@ from simulation.ledger.losing import (
     LosingNode,
     Losses,
     draw_losses,
-    until_whole,
 )
 from simulation.ledger.observing import recoveries_observed
+from simulation.ledger.taking import until_whole
 from simulation.machines.metadata import WatchedTree
 from simulation.machines.scheduler import HOST
 from simulation.machines.world import Universe, run

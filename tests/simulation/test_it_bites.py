@@ -78,6 +78,7 @@ EXPECTED = {
     ("consumers-left-behind", "life"): {"EveryConfirmedEntryIsDelivered", "AnsweredAcksAreDurable"},
     ("trimmed-uncompacted", "life"): {"PoliciesStay"},
     ("limbo-denied", "losing"): {"LimboDeniesNothing"},
+    ("limbo-denied", "day"): {"LimboDeniesNothing"},
     ("limbo-ended-early", "losing"): LOST,
     ("old-image-trusted", "losing"): LOST,
     ("kill-forgotten", "losing"): LOST,
