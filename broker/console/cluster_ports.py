@@ -10,7 +10,6 @@ import trio
 
 from broker.console.cluster_disks import BookieFacts
 from quire.ledger.bookies.pool import BookieClient
-from quire.ledger.client_stats import ClientStats
 from quire.ledger.placement.policy import Cluster, EnsemblePlacementPolicy
 from quire.metadata.ledger_metadata import LedgerMetadata
 from quire.world.doors import Network
@@ -31,9 +30,6 @@ class LedgerAccess(Protocol):
 
     @property
     def bookies(self) -> BookieClient: ...
-
-    @property
-    def stats(self) -> ClientStats: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

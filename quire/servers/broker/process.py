@@ -54,7 +54,7 @@ from quire.world.doors import World
 from quire.world.outbox import Turn
 
 if TYPE_CHECKING:
-    from broker.console.cluster_ports import LedgerAccess
+    from quire.servers.broker.client_metrics import CountedLedgers
     from quire.world.tls_sides import ClientTls
 
 log = get_logger(__name__)
@@ -204,7 +204,7 @@ async def run_broker_on(
                     stop=stop,
                     ledgers_root=ledgers_root,
                     certificates=ports.certificates(),
-                    ledgers=cast("LedgerAccess", ledger_client),
+                    ledgers=cast("CountedLedgers", ledger_client),
                     bookie_tls=bookie_tls,
                 )
                 for key, port, secure in (

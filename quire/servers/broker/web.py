@@ -14,7 +14,7 @@ from broker.admin.other_brokers import OtherBrokers
 from broker.admin.permissions.access import checked_route
 from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
-from broker.console.cluster_ports import ClusterParts, LedgerAccess
+from broker.console.cluster_ports import ClusterParts
 from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.errors import ServiceNotReadyError
@@ -31,7 +31,7 @@ from quire.ledger.placement import make_plain
 from quire.ledger.placement.policy import Cluster
 from quire.metadata.bookies import available
 from quire.servers.broker.bookies_seen import seen_bookies
-from quire.servers.broker.client_metrics import register_broker_client
+from quire.servers.broker.client_metrics import CountedLedgers, register_broker_client
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
@@ -57,7 +57,7 @@ def web_app(
     stop: trio.Event,
     ledgers_root: str,
     certificates: Mapping[str, Certified | None],
-    ledgers: LedgerAccess,
+    ledgers: CountedLedgers,
     bookie_tls: ClientTls | None = None,
 ) -> Starlette:
     """Return the site of a broker; it is ready until `stop` is set.

@@ -21,7 +21,7 @@ from broker.admin.requests import ClusterService, Service
 from broker.admin.resources import routes
 from broker.admin.top.bookies import SeenBookie
 from broker.console.cluster_disks import BookieFacts, DiskSpace
-from broker.console.cluster_ports import ClusterParts, LedgerAccess
+from broker.console.cluster_ports import ClusterParts
 from broker.console.site import console_door, console_routes
 from broker.dynamic.configuration import DynamicConfiguration
 from broker.metrics import register
@@ -35,7 +35,7 @@ from quire.ledger.placement import PlacementConfig, RandomPolicy
 from quire.ledger.placement.policy import Cluster
 from quire.servers.addresses import Addresses, naming
 from quire.servers.bookie.scrub_web import scrub_route
-from quire.servers.broker.client_metrics import register_broker_client
+from quire.servers.broker.client_metrics import CountedLedgers, register_broker_client
 from quire.servers.broker.security import middleware_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.servers.standalone.config import StandaloneConfig
@@ -64,7 +64,7 @@ class Site:
         *,
         stop: trio.Event,
         certificates: Mapping[str, Certified | None],
-        ledgers: LedgerAccess,
+        ledgers: CountedLedgers,
     ) -> None:
         """`ledgers`: the ledger client of the broker."""
         self._ownership = OwnEverything(broker.service_url)
@@ -128,7 +128,7 @@ def _app(
     certificates: Mapping[str, Certified | None],
     *,
     stop: trio.Event,
-    ledgers: LedgerAccess,
+    ledgers: CountedLedgers,
 ) -> Starlette:
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
