@@ -1,5 +1,5 @@
-"""Bookies that lose data, for several histories: hosts that copy it back, and the loss of folders or of the newest state
-of a disk."""
+"""Bookies that lose data, for several histories: hosts that copy it back, and the loss of folders or of the newest
+state of a disk."""
 
 from __future__ import annotations
 
