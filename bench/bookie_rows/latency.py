@@ -1,18 +1,19 @@
 """Latency of adds at a fixed rate: 99 % of them, while the bookie does nothing else, and while it flushes, compacts,
-and is read from its start by a reader that meets the disk.
+is read from its start by a reader that meets the disk, and scrubs. The original has no scrub that can be asked for.
 
 Adds are sent when they are due, whether or not the earlier ones are answered, and times count from then.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bench.bookie_rows.run import Bound, Row, Run, kind_of
+from bench.bookie_rows.run import APACHE, Bound, Row, Run, kind_of
 from bench.bookies import Bookie, Cluster
 from bench.raw_bookie import LEDGERS, Filled, flood, paced
 
@@ -32,7 +33,10 @@ CONF: dict[str, object] = {
     "isThrottleByBytes": "true",
     "compactionRateByBytes": 30_000_000,
 }
-PHASES = QUIET, FLUSH, DRAIN, COMPACTION = "quiet", "flush", "cold drain", "compaction"
+PHASES = QUIET, FLUSH, DRAIN, COMPACTION, SCRUB = "quiet", "flush", "cold drain", "compaction", "scrub"
+SCRUBBED_PER_S = 10_000
+"""Entries; 60 by default."""
+_SCRUB = "/api/v1/bookie/scrub"
 
 
 class _Ledgers:
@@ -77,6 +81,8 @@ class _Phases:
         if phase == DRAIN:
             with _draining(self._bookie, self._drained):
                 return self._adds()
+        if phase == SCRUB:
+            return self._while_scrubbing()
         if phase == FLUSH:
             self._fill(FLUSHED_MB, BIG)
         return self._adds()
@@ -99,6 +105,20 @@ class _Phases:
         time.sleep(FLUSH_S + 2)
         self._bookie.put("/api/v1/bookie/gc", {"forceMajor": True, "forceMinor": False})
         return self._adds()
+
+    def _while_scrubbing(self) -> float:
+        self._bookie.put(_SCRUB, {"begin": True, "entriesPerSecond": SCRUBBED_PER_S})
+        before = self._scrubbed()
+        try:
+            found = self._adds()
+            if self._scrubbed() == before:
+                raise RuntimeError("the scrub has read nothing")
+        finally:
+            self._bookie.put(_SCRUB, {"entriesPerSecond": 1})  # it does not disturb what follows
+        return found
+
+    def _scrubbed(self) -> int:
+        return int(json.loads(self._bookie.get(_SCRUB))["entriesRead"])
 
 
 @contextmanager
@@ -132,6 +152,8 @@ def latency_rows(run: Run, seconds: float) -> list[Row]:
         for number in range(run.rounds):
             for phase in PHASES:
                 for kind, each in phases.items():
+                    if phase == SCRUB and kind == APACHE:
+                        continue
                     found = each.measure(phase)
                     rows[phase].add(kind, found)
                     run.say(f"add p99, round {number + 1}, {phase}, {kind}: {found:.1f} ms")

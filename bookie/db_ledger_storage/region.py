@@ -124,13 +124,14 @@ def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Re
     tail = _tail(following - offsets[-1], offsets[-1] - offsets[-2] if taken > 1 else 0)
     start = (base & _POSITION) - SIZE_LENGTH
     with logs.readers.reading(base >> 32) as file:
+        # Before the read: only these records were whole when it saw them.
+        records_end = logs.records_end(base >> 32, file)
         data = file.pread(offsets[-1] + tail, start)
         count, size, reason = _verify(wanted, data, offsets)
         rest = b""
         if count == taken:
             # All headers are right. The bytes behind the last entry show whether its size is right.
-            known = _Known(file, data, start)
-            reason = _check_end(known, start, size, following, logs.records_end(base >> 32, file))
+            reason = _check_end(_Known(file, data, start), start, size, following, records_end)
             if not reason and size > len(data):
                 rest = file.pread(size - len(data), start + len(data))
                 if len(data) + len(rest) < size:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 
@@ -58,22 +58,24 @@ class Watched:
         self.readers = self
         self.records_end = logs.records_end
         self.reads: list[tuple[int, int]] = []
+        self.seen: Callable[[bytes], bytes] = bytes
+        """What a read sees instead of the data."""
 
     @contextmanager
     def reading(self, log_id: int) -> Iterator[WatchedFile]:
         with self._logs.readers.reading(log_id) as file:
-            yield WatchedFile(file, self.reads)
+            yield WatchedFile(file, self)
 
 
 class WatchedFile:
-    def __init__(self, file: File, reads: list[tuple[int, int]]) -> None:
+    def __init__(self, file: File, logs: Watched) -> None:
         self._file = file
-        self._reads = reads
+        self._logs = logs
         self.size = file.size
 
     def pread(self, size: int, offset: int) -> bytes:
-        self._reads.append((offset, size))
-        return self._file.pread(size, offset)
+        self._logs.reads.append((offset, size))
+        return self._logs.seen(self._file.pread(size, offset))
 
 
 def content(run: Run) -> bytes:
@@ -160,6 +162,21 @@ def test_a_region_is_read_at_once_and_without_what_lies_behind_it(run_of, record
         taken = sum(read for _, read in logs.reads)
         assert taken <= (size + 4) * count + (16 << 10), "16 KB may be read to see that the last one has its right size"
         assert len(logs.reads) == 1 or size > 16 << 10
+
+
+def test_a_record_that_is_being_written_behind_an_entry_is_not_taken_for_damage(run_of, records_of, shelf: Shelf):
+    shelf.flush(run_of(1, [0]))
+    logs = Watched(shelf.logs)
+
+    def half_written(data: bytes) -> bytes:
+        shelf.flush(run_of(2, range(10), 4000))
+        return data + b"\0\0" + bytes([15]) * 9000
+
+    logs.seen = half_written
+    wanted = WantedRegion(ledger_id=1, first=0, stop=ENTRY_ID_MAX, count=1, size=1, ahead_count=1, ahead_size=1)
+    region = read_region(logs, shelf.index, wanted)
+    assert region is not None
+    assert content(region.run) == records_of(1, [0])
 
 
 def test_a_flipped_bit_in_the_size_of_a_long_entry_before_those_of_another_ledger_is_an_error(run_of, shelf: Shelf):
