@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from bench.bookie_rows.run import APACHE, Bound, Row, Run, kind_of
 from bench.bookies import Bookie, Cluster
@@ -36,6 +37,8 @@ CONF: dict[str, object] = {
 PHASES = QUIET, FLUSH, DRAIN, COMPACTION, SCRUB = "quiet", "flush", "cold drain", "compaction", "scrub"
 SCRUBBED_PER_S = 10_000
 """Entries; 60 by default."""
+RESTED_PER_S = 200
+"""The same, between the measurements: a scrub cannot be stopped."""
 _SCRUB = "/api/v1/bookie/scrub"
 
 
@@ -108,17 +111,20 @@ class _Phases:
 
     def _while_scrubbing(self) -> float:
         self._bookie.put(_SCRUB, {"begin": True, "entriesPerSecond": SCRUBBED_PER_S})
-        before = self._scrubbed()
+        before = self._scrub()["rounds"]
         try:
             found = self._adds()
-            if self._scrubbed() == before:
-                raise RuntimeError("the scrub has read nothing")
+            after = self._scrub()
+            if not after["running"] and after["rounds"] == before:
+                raise RuntimeError(f"there was no scrub: {after['lastFailure']}")
+            self._run.say(f"scrub: {after['entriesRead']:,} entries read, {after['damagedEntries']} of them damaged")
         finally:
-            self._bookie.put(_SCRUB, {"entriesPerSecond": 1})  # it does not disturb what follows
+            self._bookie.put(_SCRUB, {"entriesPerSecond": RESTED_PER_S})
         return found
 
-    def _scrubbed(self) -> int:
-        return int(json.loads(self._bookie.get(_SCRUB))["entriesRead"])
+    def _scrub(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self._bookie.get(_SCRUB))
+        return report
 
 
 @contextmanager
