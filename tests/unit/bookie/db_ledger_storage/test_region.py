@@ -59,7 +59,7 @@ class Watched:
         self.records_end = logs.records_end
         self.reads: list[tuple[int, int]] = []
         self.seen: Callable[[bytes], bytes] = bytes
-        """What a read sees instead of the data."""
+        """Returns the bytes that a read sees instead of the data."""
 
     @contextmanager
     def reading(self, log_id: int) -> Iterator[WatchedFile]:
