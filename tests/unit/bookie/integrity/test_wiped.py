@@ -29,7 +29,7 @@ ARRANGEMENTS = [
 all orders of their answers."""
 
 COOKIES = ("kept", "deleted", "deleted, all are closed, no check")
-"""What an operator does before the bookie starts again. In every run, each step meets one of them; with `--full` all."""
+"""State of the cookie when the bookie starts again. In every run, each step meets one of them; with `--full` all."""
 
 
 @pytest.fixture
