@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# JVMs that live for a minute: the second compiler costs more than it brings. The bytecode of Spark's thousands of classes
-# is not verified, which is a fifth of the processor time of such a JVM.
+# JVMs that live for a minute: the second compiler costs more than it brings. The bytecode of Spark's thousands of
+# classes is not verified, which is a fifth of the processor time of such a JVM.
 os.environ["SPARK_SUBMIT_OPTS"] = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
