@@ -20,11 +20,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.spark.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VALUE = "value"
 KEY = "__key"
@@ -186,6 +187,8 @@ def shown(value: object) -> str:
 
 
 def _bytes(column: Any) -> list[bytes | None]:
+    import pyarrow as pa
+
     kind = column.type
     if pa.types.is_string(kind):
         column = column.cast(pa.binary())
@@ -220,6 +223,8 @@ def _some(column: list[T]) -> list[T] | None:
 
 
 def _times_ms(column: Any, name: str) -> list[int]:
+    import pyarrow as pa
+
     made: list[int | None]
     if pa.types.is_timestamp(column.type):
         # Spark's timestamps are microseconds; rounded down, since times before 1970 are refused below in either case

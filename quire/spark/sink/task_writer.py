@@ -7,12 +7,10 @@ gives them; the rows of a key keep their order. `exact` has the writer that writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from quire.client.errors import NotAllowedError
 from quire.client.packing import Packed, pack
@@ -20,7 +18,7 @@ from quire.client.routing import HashingScheme
 from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import client_options, runtime
-from quire.spark.sink.attempts import Attempt
+from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import VALUE, Rows, SinkColumns, pieces, shown
 from quire.spark.sink.producers import Producers
 from quire.spark.sink.routing import Indexes, Router
@@ -28,17 +26,6 @@ from quire.spark.values.encoding import Encoding
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 UNLIMITED = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """Result of one task; its rows are durable. Also of a task without rows."""
-
-    attempt: Attempt
-    rows: int = 0
-    size_bytes: int = 0
-    """Bytes of the values."""
-    topics: int = 0
 
 
 class Door(Protocol):

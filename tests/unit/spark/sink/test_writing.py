@@ -18,9 +18,9 @@ from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
 from quire.spark.sink import writing
-from quire.spark.sink.attempts import Attempt
+from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import SinkColumns
-from quire.spark.sink.task_writer import TaskWriter, Written
+from quire.spark.sink.task_writer import TaskWriter
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.values.encoding import Encoding
 from quire.wire.pulsar.metadata import read_metadata
