@@ -93,15 +93,19 @@ class TaskWriter:
     ) -> None:
         """`encoding`: encoding of the column `value`; None: it has the payloads."""
         self._encoding = encoding
-        self._encode = None if encoding is None else encoding.encode
+        self._encode = None if encoding is None else encoding.encode_rows
         if encoding is not None and open_door is Blocking:
             open_door = partial(Blocking, schema=encoding.schema())
+        self._keys_as_base64 = encoding is not None and encoding.separated
         self._options = options
         self._columns = columns
         self._attempt = attempt
         self._open_door = open_door
         self._router = Router(
-            options.topic or None, cast(HashingScheme, options.hashing_scheme), first=attempt.partition
+            options.topic or None,
+            cast(HashingScheme, options.hashing_scheme),
+            first=attempt.partition,
+            keys_as_base64=self._keys_as_base64,
         )
         self._door: Door | None = None
         self._rows = 0
@@ -181,6 +185,7 @@ class TaskWriter:
             schema_version=schema_version,
             batch=self._options.batching,
             in_order=self._in_order,
+            keys_as_base64=self._keys_as_base64,
             compression=self._options.compression,
             # the broker announces its limit to the producer, which applies it
             message_size_max=UNLIMITED,

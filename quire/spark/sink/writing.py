@@ -136,7 +136,13 @@ def _planned(options: Options, schema: Any) -> tuple[SinkColumns, Encoding | Non
         return columns, None
     from quire.spark.values.encoding import Encoding
 
-    return columns, Encoding.plan(options.encode, schema.fields[columns.value].dataType, options.record_name)
+    encoding = Encoding.plan(options.encode, schema.fields[columns.value].dataType, options.record_name, options.pairs)
+    if encoding.separated and columns.key >= 0:
+        raise SinkError(
+            "column __key: with keyValueEncoding=separated the key of a pair is that of the message: drop this column,"
+            " or set keyValueEncoding=inline"
+        )
+    return columns, encoding
 
 
 def _task(options: Options, columns: SinkColumns, encoding: Encoding | None, attempt: Attempt) -> TaskWriter:

@@ -14,6 +14,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, 
 from quire.client.deliveries import Deliveries
 from quire.client.errors import NotAllowedError
 from quire.client.packing import Packed
+from quire.client.routing import partition_of
 from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
@@ -248,3 +249,26 @@ def test_a_writer_that_encodes_plans_it_from_the_type_and_travels():
         assert pickle.loads(pickle.dumps(made))._encoding == Encoding.plan("avro", schema.fields[0].dataType, "Order")
     refuses(SinkError, lambda: QuireWriter({"topic": "t", "encode": "json"}, SCHEMA, overwrite=False), "needs a struct")
     refuses(SinkError, lambda: QuireWriter({"topic": "t"}, schema, overwrite=False), "to_json")
+
+
+def test_the_key_of_a_separated_pair_is_that_of_the_message_and_routes_it_as_official_clients_do() -> None:
+    data_type = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
+    door = FakeDoor(partitions=16)
+    options = Options.parse({"topic": "t", "encode": "primitive", "keyValueEncoding": "separated"}, use="write")
+    encoding = Encoding.plan("primitive", data_type, "", "separated")
+    rows = pa.array([{"key": "k", "value": 7}], pa.struct([("key", pa.string()), ("value", pa.int32())]))
+    writer = TaskWriter(options, SinkColumns(value=0), ATTEMPT, door.open, encoding)
+    writer.write(iter([pa.RecordBatch.from_arrays([rows], ["value"])]))
+    ((target, (sent,)),) = door.runs.items()
+    assert target == f"{T}-partition-{partition_of('aw==', 16)}" != f"{T}-partition-{partition_of('k', 16)}"
+    metadata = read_metadata(sent.encode("p", 0, 0))
+    assert (metadata.partition_key, metadata.partition_key_b64_encoded) == ("aw==", True)
+    assert sent.payload == b"\0\0\0\7"
+
+
+def test_a_column_of_keys_beside_separated_pairs_is_refused() -> None:
+    pair = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
+    schema = StructType([StructField("__key", StringType()), StructField("value", pair)])
+    options = {"topic": "t", "encode": "primitive", "keyValueEncoding": "separated"}
+    refuses(SinkError, lambda: QuireWriter(options, schema, False), "drop this column, or set keyValueEncoding=inline")
+    QuireWriter({**options, "keyValueEncoding": "inline"}, schema, False)
