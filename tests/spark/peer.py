@@ -43,6 +43,7 @@ OTHER_FILES = {
     "test_offload.py": "the brokers' REST interface for offloading is Quire's own (quireOffload, quireEntries)",
     "test_offload_served.py": "brokers of Quire read the files of its own offload",
     "test_pages.py": "the pages use Quire's own commands and server",
+    "test_stateful.py": "state is Spark's, and the server of topics makes no difference to it",
     "test_secure_cluster.py": "a secure cluster of Quire; test_secure_pulsar.py has Pulsar's",
 }
 """The other files, and why they run with Quire alone."""

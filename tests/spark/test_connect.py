@@ -4,45 +4,26 @@ Its packages are not in .venv: `scripts/environment connect` installs them. With
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pulsar
 import pytest
 
 from tests.spark.exact import NAMESPACE, make_deduplicated
+from tests.spark.packages import ROOT, python_with_pandas
 from tests.spark.support import publish
 from tests.support.server import StandaloneProcess
 
 pytestmark = pytest.mark.full
 
-ROOT = Path(__file__).resolve().parents[2]
-INSTALL_S = 900
 RUN_S = 600
 
 
-@pytest.fixture(scope="module")
-def python_of_clients() -> str:
-    """Return a Python that has what a client of Spark Connect needs: this one, or that of an environment of its own."""
-    if importlib.util.find_spec("grpc_status") is not None:
-        return sys.executable
-    made = subprocess.run(
-        [str(ROOT / "scripts" / "environment"), "connect"],
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_S,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip().splitlines()[-1]
-
-
 def test_a_client_of_spark_connect_reads_streams_exactly_once_and_writes(
-    python_of_clients: str, server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+    server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
     make_deduplicated(server)
     to = topic.replace("public/default", NAMESPACE)
@@ -50,7 +31,7 @@ def test_a_client_of_spark_connect_reads_streams_exactly_once_and_writes(
         client.subscribe(each, "kept").close()  # a server takes its time to start, and idle topics are deleted
     publish(client, topic, [b"%d" % number for number in range(5)])
     done = subprocess.run(
-        [python_of_clients, "-m", "tests.spark.connect_run", server.url, server.web, topic, to, str(tmp_path)],
+        [python_with_pandas(), "-m", "tests.spark.connect_run", server.url, server.web, topic, to, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
