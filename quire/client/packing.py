@@ -24,7 +24,7 @@ from quire.wire.pulsar.PulsarApi_pb2 import NONE
 
 _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
-_ENVELOPE_MAX = 256
+ENVELOPE_MAX = 256
 """Bytes reserved for what `Packed.encode` adds: sizes, the producer's name, sequence id, publish time."""
 
 
@@ -100,7 +100,7 @@ def pack(
     packer.keys_as_base64 = keys_as_base64
     if not batch:
         return [packer.plain(row) for row in range(len(values))]
-    bytes_max = min(batch_bytes_max, message_size_max - _ENVELOPE_MAX)
+    bytes_max = min(batch_bytes_max, message_size_max - ENVELOPE_MAX)
     packed: list[Packed] = []
     if ordering_keys is not None or deliver_ms is not None:
         runs = _runs_of(keys, ordering_keys, deliver_ms, len(values))
@@ -176,7 +176,7 @@ class _Packer:
         self._properties = properties
         self._event_ms = event_ms
         self._kind = kind
-        self._size_max = message_size_max - _ENVELOPE_MAX
+        self._size_max = message_size_max - ENVELOPE_MAX
 
     def plain(self, row: int) -> Packed:
         """Return the entry of a message that is not in a batch."""
@@ -258,8 +258,8 @@ class _Packer:
         size = len(metadata) + len(payload)
         if size > self._size_max:
             raise ValueError(
-                f"{name} has {size} bytes with its metadata, and sending may add {_ENVELOPE_MAX};"
-                f" the limit is {self._size_max + _ENVELOPE_MAX} bytes"
+                f"{name} has {size} bytes with its metadata, and sending may add {ENVELOPE_MAX};"
+                f" the limit is {self._size_max + ENVELOPE_MAX} bytes"
             )
         return Packed(count, size, metadata, payload)
 

@@ -28,7 +28,7 @@ from quire.spark.options.reading import (
 )
 from quire.spark.options.table import FOREIGN, OF_SPARK, OPTIONS, Use
 from quire.spark.options.values import Given
-from quire.spark.options.writing import ENCODINGS, pairs, record_name
+from quire.spark.options.writing import ENCODINGS, chunking, pairs, record_name
 from quire.spark.topics import TopicsPattern, full_name
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import check_subscription_name
@@ -117,6 +117,8 @@ class Options:
     topic: str = ""
     """Topic of all rows of a sink (full name); "": the column has it."""
     batching: bool = True
+    chunking: bool = False
+    """Large messages are sent in pieces."""
     encode: str = "none"
     pairs: str = "none"
     """Place of the keys of pairs, inline or separated; none: values are no pairs."""
@@ -188,6 +190,7 @@ class Options:
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
+                chunking=chunking(given),
                 encode=given.choice("encode", "none", ENCODINGS),
                 pairs=pairs(given),
                 record_name=record_name(given),

@@ -315,6 +315,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("batching", WRITE, "true", "Pack several messages into one entry."),
     Option(
+        "chunking",
+        WRITE,
+        "false",
+        "Send a message that is larger than the brokers accept in pieces, up to 256 MiB, which the source and official "
+        "clients put together again. Not with `exactlyOnce`.",
+    ),
+    Option(
         "encode",
         WRITE,
         "none",

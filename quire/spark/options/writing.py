@@ -1,4 +1,4 @@
-"""Options of a write beyond topics: encoding of values. Pure."""
+"""Options of a write beyond topics: encoding of values, large messages. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def pairs(given: Given) -> str:
     found = given.choice("keyValueEncoding", "none", PAIRS)
     if found != "none" and given.choice("encode", "none", ENCODINGS) == "none":
         raise given.refuse("keyValueEncoding", "it needs a way to encode key and value: set encode, or remove this")
+    return found
+
+
+def chunking(given: Given) -> bool:
+    """Return whether large messages are sent in pieces. Raises OptionError."""
+    found = given.boolean("chunking", False)
+    if found and given.boolean("exactlyOnce", False):
+        raise given.refuse("chunking", "messages in pieces are not written exactly once: remove one of the two options")
     return found
 
 

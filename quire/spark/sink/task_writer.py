@@ -50,7 +50,9 @@ class Blocking:
     def __init__(self, options: Options, name: str, schema: pb.Schema | None = None) -> None:
         self._call = runtime().call
         self._lease = self._call(runtime().lease, options.service_url, client_options(options))
-        self._producers = Producers(self._lease.client, name, sequenced=options.exactly_once, schema=schema)
+        self._producers = Producers(
+            self._lease.client, name, sequenced=options.exactly_once, chunking=options.chunking, schema=schema
+        )
 
     def partitions(self, topics: Sequence[str]) -> list[int]:
         return self._call(self._producers.partitions, topics)

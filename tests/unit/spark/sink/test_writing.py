@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+import trio
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from quire.client.client import Client
 from quire.client.deliveries import Deliveries
 from quire.client.errors import NotAllowedError
-from quire.client.packing import Packed
+from quire.client.packing import Packed, pack
 from quire.client.routing import partition_of
 from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
@@ -21,6 +23,7 @@ from quire.spark.options.parse import Options
 from quire.spark.sink import writing
 from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import SinkColumns
+from quire.spark.sink.producers import Producers
 from quire.spark.sink.task_writer import TaskWriter
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.values.encoding import Encoding
@@ -272,3 +275,34 @@ def test_a_column_of_keys_beside_separated_pairs_is_refused() -> None:
     options = {"topic": "t", "encode": "primitive", "keyValueEncoding": "separated"}
     refuses(SinkError, lambda: QuireWriter(options, schema, False), "drop this column, or set keyValueEncoding=inline")
     QuireWriter({**options, "keyValueEncoding": "inline"}, schema, False)
+
+
+class FakeProducer:
+    """A client, and its producer, for a broker that accepts messages of 1000 bytes."""
+
+    message_size_max = 1000
+
+    def __init__(self) -> None:
+        self.sent: list[Packed] = []
+
+    async def producer(self, _target: str, **_: object) -> FakeProducer:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def send(self, packed: Sequence[Packed]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent += packed
+
+
+@pytest.mark.parametrize(("chunking", "pieces"), [(True, 4), (False, 1)])
+def test_a_large_message_is_sent_in_pieces_if_that_is_asked_for(chunking: bool, pieces: int) -> None:
+    client = FakeProducer()
+    producers = Producers(cast(Client, client), "name", chunking=chunking)
+    small, large = pack([b"small", bytes(2500)], batch=False, message_size_max=1 << 20)
+    trio.run(producers.send, [(T, [small, large])])
+    assert client.sent[0] is small
+    assert len(client.sent) == 1 + pieces
+    assert b"".join(each.payload for each in client.sent[1:]) == bytes(2500)
+    failing = pack([bytes(900)], properties=[[("p", "x" * 900)]], message_size_max=1 << 20)
+    if chunking:
+        refuses(SinkError, lambda: trio.run(producers.send, [(T, failing)]), "not be written to .*leave no room")
