@@ -1,4 +1,4 @@
-"""Chunked messages: a message above the broker's limit as several entries (pure). See quire.client.chunks.
+"""Chunked messages: a message above the broker's limit as several entries (pure). See quire.client.chunked.chunks.
 
 Each piece has the key, properties and times of the message, and the fields 26 to 29 of MessageMetadata: uuid, number of
 pieces, bytes of the whole, number of this piece. The whole is compressed before it is cut.

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import cast
 
-from quire.client.chunking import chunked
+from quire.client.chunked.cutting import chunked
 from quire.client.client import Client
 from quire.client.deduplicated.sequenced import Numbered, SequencedProducer
 from quire.client.errors import ClientError

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from quire.client import chunking
-from quire.client.chunking import chunked
+from quire.client.chunked import cutting
+from quire.client.chunked.cutting import chunked
 from quire.client.deliveries import Deliveries
 from quire.client.packing import pack
 from quire.client.unpacking import Messages, Opener
@@ -37,7 +37,7 @@ def test_a_message_in_pieces_is_the_message_and_every_piece_fits(size: int, comp
 
 
 def test_what_cannot_be_cut_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunking, "CHUNKED_MAX", 5000)
+    monkeypatch.setattr(cutting, "CHUNKED_MAX", 5000)
     (batch,) = pack([b"a" * 600, b"b" * 600])
     (large,) = pack([bytes(5001)])
     (wide,) = pack([b"v" * 500], properties=[[("p", "x" * 900)]])
