@@ -2,7 +2,7 @@
 
 chunks.py puts them together.
 
-The pieces have the metadata of the message, and say which they are:
+The pieces have the metadata of the message, and say which they are; the whole is compressed before it is cut:
 
     26 uuid | 27 num_chunks_from_msg | 28 total_chunk_msg_size | 29 chunk_id
 
@@ -15,8 +15,6 @@ from __future__ import annotations
 from quire.client.packing import ENVELOPE_MAX, Packed
 from quire.wire.pulsar.frames import encode_varint
 
-CHUNKED_MAX = 256 << 20
-"""Maximum bytes of the pieces of a message together: readers of this package take no larger ones."""
 _OWN_MAX = 40
 """Bytes of the fields of a piece, besides the uuid."""
 
@@ -33,7 +31,7 @@ def chunked(message: Packed, message_size_max: int, uuid: str) -> list[Packed]:
         The pieces, in the order in which they are to be sent.
 
     Raises:
-        ValueError: it is a batch, or larger than CHUNKED_MAX, or its metadata leave no room for the payload.
+        ValueError: it is a batch, or its metadata leave no room for the payload.
     """
     if message.size + ENVELOPE_MAX <= message_size_max:
         return [message]
@@ -43,8 +41,6 @@ def chunked(message: Packed, message_size_max: int, uuid: str) -> list[Packed]:
         raise ValueError(f"a batch of {message.size} bytes is above the limit of {message_size_max} bytes")
     if step < 1:
         raise ValueError(f"key and properties of {len(message.fields)} bytes leave no room in {message_size_max} bytes")
-    if total > CHUNKED_MAX:
-        raise ValueError(f"a message of {total} bytes is larger than {CHUNKED_MAX} bytes, the most that is read again")
     starts = range(0, total, step)
     name = uuid.encode()
     common = b"%b\xd2\x01%b%b\xd8\x01%b\xe0\x01%b\xe8\x01" % (

@@ -27,6 +27,9 @@ OPEN_MAX = 64
 UNANSWERED_MAX = 64 << 20
 """Bytes sent since the last flush at which all producers are flushed."""
 
+CHUNKED_MAX = 256 << 20
+"""Maximum bytes of a message in pieces; sources read no larger ones."""
+
 PENDING_MAX = 16 << 20
 """Maximum bytes without receipt of one producer."""
 
@@ -111,6 +114,12 @@ class Producers:
         if not self._chunking:
             return packed
         size_max = producer.message_size_max
+        for each in packed:
+            if len(each.payload) > CHUNKED_MAX:
+                raise SinkError(
+                    f"rows could not be written to {target}: a message has {len(each.payload)} bytes, and sources read"
+                    f" only up to {CHUNKED_MAX}"
+                )
         try:
             return [piece for each in packed for piece in chunked(each, size_max, uuid.uuid4().hex)]
         except ValueError as error:

@@ -20,6 +20,7 @@ from quire.client.routing import partition_of
 from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
+from quire.spark.sink import producers as producers_module
 from quire.spark.sink import writing
 from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import SinkColumns
@@ -295,7 +296,9 @@ class FakeProducer:
 
 
 @pytest.mark.parametrize(("chunking", "pieces"), [(True, 4), (False, 1)])
-def test_a_large_message_is_sent_in_pieces_if_that_is_asked_for(chunking: bool, pieces: int) -> None:
+def test_a_large_message_is_sent_in_pieces_if_that_is_asked_for(
+    chunking: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = FakeProducer()
     producers = Producers(cast(Client, client), "name", chunking=chunking)
     small, large = pack([b"small", bytes(2500)], batch=False, message_size_max=1 << 20)
@@ -306,3 +309,5 @@ def test_a_large_message_is_sent_in_pieces_if_that_is_asked_for(chunking: bool, 
     failing = pack([bytes(900)], properties=[[("p", "x" * 900)]], message_size_max=1 << 20)
     if chunking:
         refuses(SinkError, lambda: trio.run(producers.send, [(T, failing)]), "not be written to .*leave no room")
+        monkeypatch.setattr(producers_module, "CHUNKED_MAX", 2499)
+        refuses(SinkError, lambda: trio.run(producers.send, [(T, [large])]), "2500 bytes, and sources read only up to")
