@@ -17,10 +17,11 @@ from quire.client.deliveries import Deliveries
 from quire.client.message_id import MessageId
 from quire.spark.options.parse import Options
 from quire.spark.planning.planner import Planner
-from quire.spark.reading.columns import Columns, ddl, names_of_schema
+from quire.spark.readers import RangePartition
+from quire.spark.reading.columns import Columns
 from quire.spark.reading.scan import read_range
+from quire.spark.reading.schema import ddl, names_of_schema
 from quire.spark.runtime import client_options, runtime
-from quire.spark.source import RangePartition
 
 _HEAD = Struct("!qqI")
 _DELIVERY_BYTES = 256 << 10

@@ -9,6 +9,7 @@ key, so that Key_Shared subscriptions find one key per entry. A batch of one is 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,7 @@ from quire.wire.pulsar.PulsarApi_pb2 import NONE
 
 _HEAD = Struct("!HII")
 _SIZE = Struct("!I")
-_ENVELOPE_MAX = 256
+ENVELOPE_MAX = 256
 """Bytes reserved for what `Packed.encode` adds: sizes, the producer's name, sequence id, publish time."""
 
 
@@ -61,6 +62,7 @@ def pack(
     schema_version: bytes = b"",
     batch: bool = True,
     in_order: bool = False,
+    keys_as_base64: bool = False,
     compression: str = "none",
     batch_messages_max: int = 1000,
     batch_bytes_max: int = 128 << 10,
@@ -78,6 +80,8 @@ def pack(
             once. Such a message is in no batch. With one of these columns the order of all messages is kept.
         schema_version: version of the schema of all messages; empty: they have none.
         in_order: keep the order of all messages: only consecutive ones of a key share a batch.
+        keys_as_base64: send every key as base64, and not only those that are no text: official clients do so with the
+            keys of separated pairs.
         compression: one of compression.KINDS. A payload that does not become smaller is left uncompressed.
         batch_messages_max: maximum messages of a batch.
         batch_bytes_max: maximum bytes of a batch before compression.
@@ -93,9 +97,10 @@ def pack(
         raise ValueError(f"compression {compression!r} is not one of {', '.join(KINDS)}")
     packer = _Packer(values, keys, properties, event_ms, KINDS[compression], message_size_max)
     packer.ordering_keys, packer.deliver_ms, packer.schema_version = ordering_keys, deliver_ms, schema_version
+    packer.keys_as_base64 = keys_as_base64
     if not batch:
         return [packer.plain(row) for row in range(len(values))]
-    bytes_max = min(batch_bytes_max, message_size_max - _ENVELOPE_MAX)
+    bytes_max = min(batch_bytes_max, message_size_max - ENVELOPE_MAX)
     packed: list[Packed] = []
     if ordering_keys is not None or deliver_ms is not None:
         runs = _runs_of(keys, ordering_keys, deliver_ms, len(values))
@@ -155,6 +160,7 @@ class _Packer:
     ordering_keys: Sequence[bytes | None] | None = None
     deliver_ms: Sequence[int | None] | None = None
     schema_version: bytes = b""
+    keys_as_base64 = False
 
     def __init__(
         self,
@@ -170,14 +176,14 @@ class _Packer:
         self._properties = properties
         self._event_ms = event_ms
         self._kind = kind
-        self._size_max = message_size_max - _ENVELOPE_MAX
+        self._size_max = message_size_max - ENVELOPE_MAX
 
     def plain(self, row: int) -> Packed:
         """Return the entry of a message that is not in a batch."""
         value = self._values[row]
         # Fields 4, 6 | 12 | 16 to 19, 25 of MessageMetadata, around those of the compression.
         key = self._keys[row] if self._keys is not None else None
-        key_field, encoded = (b"", False) if key is None else _key(b"\x32", key)
+        key_field, encoded = (b"", False) if key is None else _key(b"\x32", key, self.keys_as_base64)
         fields = [self._pairs(row, b"\x22"), key_field]
         event = self._event(row)
         if event:
@@ -196,7 +202,7 @@ class _Packer:
         """Return the entries of messages that share a key, or have none: batches as large as the bounds allow."""
         values = self._values
         key = self._keys[rows[0]] if self._keys is not None and rows else None
-        key_field, encoded = (b"", False) if key is None else _key(b"\x12", key)
+        key_field, encoded = (b"", False) if key is None else _key(b"\x12", key, self.keys_as_base64)
         plain_rows = self._properties is None and self._event_ms is None and not encoded and not self.ordering_keys
         parts: list[bytes] = []
         begin = size = 0
@@ -252,8 +258,8 @@ class _Packer:
         size = len(metadata) + len(payload)
         if size > self._size_max:
             raise ValueError(
-                f"{name} has {size} bytes with its metadata, and sending may add {_ENVELOPE_MAX};"
-                f" the limit is {self._size_max + _ENVELOPE_MAX} bytes"
+                f"{name} has {size} bytes with its metadata, and sending may add {ENVELOPE_MAX};"
+                f" the limit is {self._size_max + ENVELOPE_MAX} bytes"
             )
         return Packed(count, size, metadata, payload)
 
@@ -281,9 +287,12 @@ class _Packer:
         return b"".join([_property(tag, name, value) for name, value in pairs]) if pairs else b""
 
 
-def _key(tag: bytes, key: bytes | str) -> tuple[bytes, bool]:
+def _key(tag: bytes, key: bytes | str, as_base64: bool) -> tuple[bytes, bool]:
     """Return the field with the key, and whether it is base64."""
-    text, encoded = key_text(key)
+    if as_base64:
+        text, encoded = b64encode(key.encode() if isinstance(key, str) else key).decode(), True
+    else:
+        text, encoded = key_text(key)
     raw = text.encode()
     return tag + encode_varint(len(raw)) + raw, encoded
 

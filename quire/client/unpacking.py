@@ -20,7 +20,7 @@ from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from quire.client.batches import NO_PROPERTIES, Properties, Tail, key_of, properties_of, read_tail, split, varints
-from quire.client.chunks import ChunkGap, Chunks
+from quire.client.chunked.chunks import ChunkGap, Chunks
 from quire.client.compression import decompress
 from quire.client.deliveries import Deliveries
 from quire.client.errors import CorruptEntryError, EncryptedEntryError

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quire.client.errors import ClientError
 from quire.spark.errors import SparkSourceError
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
@@ -23,12 +22,17 @@ def plain_errors() -> Iterator[None]:
     other error is internal and keeps its stack."""
     try:
         yield
-    except ClientError as error:
-        hide_traceback()
-        raise SparkSourceError(f"{type(error).__name__}: {error}") from None
     except SparkSourceError:
         hide_traceback()
         raise
+    except Exception as error:
+        # Imported here, because most processes of Spark's have no client.
+        from quire.client.errors import ClientError
+
+        if not isinstance(error, ClientError):
+            raise
+        hide_traceback()
+        raise SparkSourceError(f"{type(error).__name__}: {error}") from None
 
 
 def hide_traceback() -> None:

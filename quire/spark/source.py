@@ -1,8 +1,9 @@
-"""The classes of `format("quire")` that Spark calls. Thin: planning/planner.py plans, reading/scan.py reads.
+"""The class of `format("quire")` that Spark calls. Thin: planning/planner.py plans, reading/scan.py reads.
 
 Spark makes a DataSource in the user's process, pickles it into others, and makes a reader there: in a process that
 plans, kept for the life of a stream, and pickled from there into the workers that read. So nothing here connects before
-it must, and nothing a planner learns is visible to a worker but what is in its partition.
+it must, and nothing a planner learns is visible to a worker but what is in its partition. Each of these processes
+imports only what it needs, because Spark starts about six of them for a query.
 
 `stop` does nothing, and is not even called (the process that plans just ends): the broker notices the closed
 connection, and the subscription stays, because it retains the data between two runs.
@@ -10,49 +11,24 @@ connection, and the subscription stays, because it retains the data between two 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from quire.spark.errors import SparkSourceError
-from quire.spark.limits import Limits
-from quire.spark.offsets import Offsets
 from quire.spark.options.parse import Options
-from quire.spark.plain_errors import hide_traceback, plain_errors
-from quire.spark.planning.planner import Planner
-from quire.spark.planning.ranges import TopicRange
-from quire.spark.reading.columns import Columns, ddl, names_of_schema
-from quire.spark.reading.scan import read_range
-from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
-from quire.spark.trace import Trace
-from quire.spark.values.decoded import DecodedBatches, Decoding, decoded_ddl, decoded_names
-from quire.spark.values.letters import letters_to_topic
-from quire.spark.values.registry import Registry
+from quire.spark.plain_errors import plain_errors
+from quire.spark.reading.schema import ddl, names_of_schema
 
-
-class RangePartition(InputPartition):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """Input partition of one task."""
-
-    def __init__(self, work: TopicRange) -> None:
-        self.work = work
+if TYPE_CHECKING:
+    from quire.spark.values.decoded import Decoding
 
 
 class QuireDataSource(DataSource):  # type: ignore[misc]
     """Data source of Apache Pulsar topics: `spark.read.format("quire")` and `spark.readStream.format("quire")`.
 
-    Options are in docs/spark-options.md (quire.spark.options.table), columns in quire.spark.reading.columns.
+    Options are in docs/spark-options.md (quire.spark.options.table), columns in quire.spark.reading.schema.
 
     Example:
         frame = (
@@ -80,10 +56,15 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             options = Options.for_schema(dict(self.options))
             if not options.decoding.by_schema:
                 return ddl(options.columns)
+            from quire.spark.values.decoded import decoded_ddl
+            from quire.spark.values.registry import Registry
+
             with closing(Registry(options)) as registry:
                 return decoded_ddl(options.columns, registry.read_schema())
 
     def reader(self, schema: Any) -> DataSourceReader:
+        from quire.spark.readers import QuireReader
+
         with plain_errors():
             options = Options.parse(dict(self.options), use="batch")
             return QuireReader(options, *_columns_of(options, schema))
@@ -100,6 +81,8 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
         Returns:
             The reader, whose calls raise OptionError if the options are invalid.
         """
+        from quire.spark.readers import QuireStreamReader, RefusedStreamReader
+
         try:
             with plain_errors():
                 options = Options.parse(dict(self.options), use="stream")
@@ -108,9 +91,13 @@ class QuireDataSource(DataSource):  # type: ignore[misc]
             return RefusedStreamReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
+        from quire.spark.sink.writing import QuireWriter
+
         return QuireWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        from quire.spark.sink.writing import QuireStreamWriter
+
         return QuireStreamWriter(dict(self.options), schema, overwrite)
 
 
@@ -120,163 +107,10 @@ def _columns_of(options: Options, schema: Any) -> tuple[tuple[str, ...], Decodin
     Raises OptionError, SchemaError, SourceUnavailableError."""
     if not options.decoding.by_schema:
         return names_of_schema(schema), None
+    from quire.spark.values.decoded import Decoding, decoded_names
+    from quire.spark.values.registry import Registry
+
     names, value = decoded_names(schema)
     with closing(Registry(options)) as registry:
         read = registry.read_schema(None if value is None else value.simpleString())
     return names, Decoding(read, names, options.decoding.on_error)
-
-
-class _Reading:
-    """Common part of both readers in a worker. Pickles: options, names and schemas only."""
-
-    def __init__(self, options: Options, names: tuple[str, ...], decoding: Decoding | None = None) -> None:
-        self._options = options
-        self._names = names
-        self._decoding = decoding
-        self._trace = Trace(options.trace)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, as record batches; none for the empty partition that Spark makes when there
-        is none."""
-        if not isinstance(partition, RangePartition):
-            return iter(())
-        return self._read(partition.work)
-
-    def _read(self, work: TopicRange) -> Iterator[pa.RecordBatch]:
-        batch_id = _batch_id()
-        self._trace.note("read", partition=work.partition, ranges=work.ranges, batch=batch_id)
-        rows = 0
-        with plain_errors():
-            for batch in self._batches(work):
-                rows += batch.num_rows
-                yield batch
-        self._trace.note("read-done", partition=work.partition, ranges=work.ranges, batch=batch_id, rows=rows)
-
-    def _batches(self, work: TopicRange) -> Iterator[pa.RecordBatch]:
-        decoding = self._decoding
-        if decoding is None:
-            yield from read_range(work, self._options, Columns(self._names, work.partition))
-            return
-        with closing(Registry(self._options)) as registry:
-            decoder = DecodedBatches(decoding, work.partition, registry, letters_to_topic(self._options))
-            for raw in read_range(work, self._options, Columns(decoding.raw_names, work.partition)):
-                yield decoder.batch(raw)
-        self._trace.note("decoded", partition=work.partition, undecodable=decoder.undecodable)
-
-
-class QuireReader(_Reading, DataSourceReader):  # type: ignore[misc]
-    """Batch reader of the log as it is when the ranges are planned, which is once for each DataFrame."""
-
-    def partitions(self) -> list[RangePartition]:
-        with plain_errors():
-            planner = Planner(self._options, trace=self._trace)
-            try:
-                return [RangePartition(work) for work in planner.batch()]
-            finally:
-                planner.close()
-
-
-class QuireStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Stream reader. Offsets go in and out as Spark stores them, in the one canonical form."""
-
-    def __init__(self, options: Options, names: tuple[str, ...], decoding: Decoding | None = None) -> None:
-        super().__init__(options, names, decoding)
-        self._planner: Planner | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        # A worker reads and does not plan, so no connection is pickled.
-        return {**self.__dict__, "_planner": None}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the read limit. Spark has limits of one kind; with both, rows are limited by Spark, and bytes by the
-        planner."""
-        limits = self._options.limits
-        self._trace.note("getDefaultReadLimit")
-        if limits.messages_max is not None:
-            return ReadMaxRows(limits.messages_max)
-        if limits.bytes_max is not None:
-            return ReadMaxBytes(limits.bytes_max)
-        if limits.messages_min is not None:
-            return ReadMinRows(limits.messages_min)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        with plain_errors():
-            target = self._plan().prepare_available_now()
-        self._trace.note("prepareForTriggerAvailableNow", target=target.to_json_dict())
-
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        with plain_errors():
-            start = self._plan().initial().to_json_dict()
-        self._trace.note("initialOffset", start=start)
-        return start
-
-    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        with plain_errors():
-            limits = Limits.of(limit, self._options.limits)
-            found = self._plan().latest(Offsets.from_json(start), limits).to_json_dict()
-        self._trace.note("latestOffset", start=start, limit=repr(limit), end=found)
-        return found
-
-    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802
-        with plain_errors():
-            return self._plan().report()
-
-    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[RangePartition]:
-        with plain_errors():
-            works = self._plan().plan(Offsets.from_json(start), Offsets.from_json(end))
-        self._trace.note("partitions", start=start, end=end, tasks=len(works))
-        return [RangePartition(work) for work in works]
-
-    def commit(self, end: Mapping[str, object]) -> None:
-        with plain_errors():
-            self._plan().commit(Offsets.from_json(end))
-        self._trace.note("commit", end=end)
-
-    def stop(self) -> None:
-        """Do nothing; see the module."""
-        self._trace.note("stop")
-
-    def _plan(self) -> Planner:
-        if self._planner is None:
-            self._planner = Planner(self._options, trace=self._trace)
-        return self._planner
-
-
-class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Reader of an invalid stream: every call raises its error. Source:
-    pyspark.sql.streaming.python_streaming_source_runner.main."""
-
-    def __init__(self, error: SparkSourceError) -> None:
-        self._error = error
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        raise self._refusal()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        raise self._refusal()
-
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802
-        raise self._refusal()
-
-    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        raise self._refusal()
-
-    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> list[RangePartition]:
-        raise self._refusal()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        raise self._refusal()
-
-    def _refusal(self) -> SparkSourceError:
-        hide_traceback()
-        return self._error
-
-
-def _batch_id() -> int | None:
-    """Return the number of the micro-batch that this task belongs to; None outside a stream.
-
-    Not in Spark's contract: a test pins it."""
-    context = TaskContext.get()
-    found = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-    return None if found is None else int(found)

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from quire.world import Disk
+from quire.world.doors import Disk
 from quire.world.real import real_world
 from simulation import Universe
 from tests.support.refusals import refuses

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.world import KeyValue, KeyValueMaker
+from quire.world.doors import KeyValue, KeyValueMaker
 from quire.world.real import real_world
 from simulation import Universe
 from tests.support.refusals import refuses

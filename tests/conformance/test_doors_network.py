@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from quire.world import Listener, Stream, World
+from quire.world.doors import Listener, Stream, World
 from tests.support.refusals import raises, refuses
 
 

@@ -113,6 +113,7 @@ def test_transactions_are_all_or_nothing_over_moves_and_deaths_of_brokers(histor
     assert failures(outcomes) == []
 
 
+@pytest.mark.full
 def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
     assert failures(histories.outcomes(list(once_bad()))) == []
 

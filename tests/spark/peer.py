@@ -38,10 +38,12 @@ OTHER_FILES = {
     "test_archive_cluster.py": "kills processes of a cluster of Quire",
     "test_archive_kills.py": "100,000 rows beside a server that is killed often, and that starts in seconds",
     "test_own_cluster.py": "Spark's processes, not the server's, are what is tested",
+    "test_connect.py": "the way from Spark's client to its server is what is tested, and not the server of topics",
     "test_leaks.py": "counts what Quire's broker keeps of clients",
     "test_offload.py": "the brokers' REST interface for offloading is Quire's own (quireOffload, quireEntries)",
     "test_offload_served.py": "brokers of Quire read the files of its own offload",
     "test_pages.py": "the pages use Quire's own commands and server",
+    "test_stateful.py": "state is Spark's, and the server of topics makes no difference to it",
     "test_secure_cluster.py": "a secure cluster of Quire; test_secure_pulsar.py has Pulsar's",
 }
 """The other files, and why they run with Quire alone."""

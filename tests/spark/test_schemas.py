@@ -110,6 +110,23 @@ def test_rows_are_written_with_a_registered_schema_and_come_back_as_they_were(
         assert found == ["n0", "n1", "n2"]
 
 
+@pytest.mark.parametrize("pairs", ["separated", pytest.param("inline", marks=pytest.mark.full)])
+def test_pairs_are_written_with_a_schema_for_key_and_value_and_come_back_as_they_were(
+    spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, pairs: str
+) -> None:
+    frame = spark.sql(
+        "select named_struct('key', concat('k', id), 'value', named_struct('id', id)) value from range(3)"
+    )
+    written = frame.write.format("quire").mode("append").options(**options, topic=topic)
+    written.options(encode="avro", keyValueEncoding=pairs).save()
+    hold(client, topic)
+    loaded = spark.read.format("quire").options(**options, topic=topic, decode="schema").load()
+    assert loaded.schema["value"].dataType.simpleString() == "struct<key:string,value:struct<id:bigint>>"
+    assert sorted(loaded.select("value").collect()) == sorted(frame.collect())
+    keys = {bytes(row["__key"]) if row["__key"] else None for row in loaded.select("__key").collect()}
+    assert keys == ({b"k0", b"k1", b"k2"} if pairs == "separated" else {None})
+
+
 @pytest.mark.full
 def test_a_value_that_is_none_fails_the_query_or_is_null_with_its_reason(
     spark: Any, options: dict[str, str], client: pulsar.Client, topic: str

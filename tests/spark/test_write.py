@@ -247,3 +247,19 @@ def test_a_task_that_is_tried_again_leaves_no_row_out(spark, sink, client, topic
     reader.close()
     assert set(found) == {b"%d" % number for number in range(100)}
     assert max(found.values()) <= 2, "at least once, and not more often than it was tried"
+
+
+@pytest.mark.full
+def test_a_value_that_is_too_large_is_sent_in_pieces_that_official_clients_and_the_source_put_together(
+    spark, sink, options, client, topic
+):
+    client.subscribe(topic, "kept").close()
+    frame = spark.sql("select 'k' as __key, cast(repeat('0123456789abcdef', 786432) as binary) as value")
+    with pytest.raises(PySparkException, match="above the broker's limit"):
+        save(frame, sink, topic=topic)
+    save(frame, sink, topic=topic, chunking="true")
+    large = b"0123456789abcdef" * 786_432
+    (found,) = read(client, topic, 1)
+    assert (found.data() == large, found.partition_key()) == (True, "k")
+    (row,) = spark.read.format("quire").options(**options, topic=topic).load().collect()
+    assert (bytes(row["value"]) == large, bytes(row["__key"]), row["__entry"] > 1) == (True, b"k", True)

@@ -35,7 +35,8 @@ from quire.service.programs.command_line import run_command
 from quire.spark.options.parse import Options
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading import scan
-from quire.spark.reading.columns import NAMES, Columns
+from quire.spark.reading.columns import Columns
+from quire.spark.reading.schema import NAMES
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 from quire.world.doors import World
 from simulation import run

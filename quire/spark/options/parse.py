@@ -28,6 +28,7 @@ from quire.spark.options.reading import (
 )
 from quire.spark.options.table import FOREIGN, OF_SPARK, OPTIONS, Use
 from quire.spark.options.values import Given
+from quire.spark.options.writing import ENCODINGS, chunking, pairs, record_name
 from quire.spark.topics import TopicsPattern, full_name
 from quire.wire.pulsar.errors import InvalidNameError
 from quire.wire.pulsar.names import check_subscription_name
@@ -66,8 +67,6 @@ OF_SCHEMA = frozenset(
 TLS_SCHEME = "pulsar+ssl://"
 SERVICE_PORT, SERVICE_PORT_TLS = 6650, 6651
 ADMIN_PORT, ADMIN_PORT_TLS = 8080, 8443
-ENCODINGS = ("none", "avro", "json", "primitive")
-NAME_LENGTH_MAX = 200
 COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
 APPLICATION_LENGTH_MAX = 200
 VERSION_MAX = (1 << 28) - 1
@@ -118,7 +117,11 @@ class Options:
     topic: str = ""
     """Topic of all rows of a sink (full name); "": the column has it."""
     batching: bool = True
+    chunking: bool = False
+    """Large messages are sent in pieces."""
     encode: str = "none"
+    pairs: str = "none"
+    """Place of the keys of pairs, inline or separated; none: values are no pairs."""
     record_name: str = "Record"
     compression: str = "none"
     hashing_scheme: str = "JavaStringHash"
@@ -187,8 +190,10 @@ class Options:
                 operation_timeout_ms=timeout_ms,
                 topic=_sink_topic(given),
                 batching=given.boolean("batching", True),
+                chunking=chunking(given),
                 encode=given.choice("encode", "none", ENCODINGS),
-                record_name=_record_name(given),
+                pairs=pairs(given),
+                record_name=record_name(given),
                 compression=given.choice("compression", "none", COMPRESSIONS),
                 hashing_scheme=given.choice("hashingScheme", "JavaStringHash", HASHING_SCHEMES),
                 exactly_once=exactly_once,
@@ -394,15 +399,6 @@ def _subscription(given: Given, use: Use, topics: tuple[str, ...], pattern: Topi
         return check_subscription_name(prefixed or given.text("subscription"))
     except InvalidNameError as error:
         raise given.refuse("subscriptionPrefix" if prefixed else "subscription", str(error)) from None
-
-
-def _record_name(given: Given) -> str:
-    name = given.text("recordName", "Record")
-    if "recordName" in given and given.choice("encode", "none", ENCODINGS) not in ("avro", "json"):
-        raise given.refuse("recordName", "it is for encode=avro or encode=json: set that, or remove this")
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name, re.ASCII) or len(name) > NAME_LENGTH_MAX:
-        raise given.refuse("recordName", "give a name of letters, digits and _, with dots before its last part")
-    return name
 
 
 def _exactly_once(given: Given) -> tuple[bool, str]:

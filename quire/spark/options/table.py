@@ -315,6 +315,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("batching", WRITE, "true", "Pack several messages into one entry."),
     Option(
+        "chunking",
+        WRITE,
+        "false",
+        "Send a message that is larger than the brokers accept in pieces, up to 256 MiB, which the source and official "
+        "clients put together again. Not with `exactlyOnce`.",
+    ),
+    Option(
         "encode",
         WRITE,
         "none",
@@ -323,6 +330,14 @@ OPTIONS: tuple[Option, ...] = (
         "dates and times.",
     ),
     Option("recordName", WRITE, "Record", "With `encode=avro` or `json`: name of the record in the schema."),
+    Option(
+        "keyValueEncoding",
+        WRITE,
+        "none",
+        "With `encode`: `value` is a struct of `key` and `value`, and becomes a pair with a schema for each part: a "
+        "struct as `encode` names it, binary as bytes, and anything else as a primitive value. `inline`: both are in "
+        "the payload. `separated`: the key is that of the message, and there must be no column `__key`.",
+    ),
     Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
     Option(
         "hashingScheme",

@@ -9,9 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quire.spark.planning.logs import LedgerRange
-from quire.spark.planning.stored import StoredLedger
+
+if TYPE_CHECKING:
+    from quire.spark.planning.stored import StoredLedger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

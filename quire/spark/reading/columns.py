@@ -1,18 +1,4 @@
-"""Messages to Arrow record batches: the columns of the source. Pure.
-
-    __key BINARY            the message's key; null: none
-    value BINARY            null: a tombstone
-    __topic STRING          full name, without -partition-N
-    __partition INT         null: the topic is not partitioned
-    __messageId BINARY      MessageIdData, as official clients serialize a message id
-    __ledger BIGINT         where the entry stands ...
-    __entry BIGINT
-    __batch INT             ... and the message in it; null: the entry is no batch
-    __publishTime TIMESTAMP
-    __eventTime TIMESTAMP   null: the producer gave none
-    __properties MAP<STRING, STRING>    empty: none
-    __orderingKey BINARY    null: none; like the next one only where the option `columns` names it
-    __schemaVersion BIGINT  null: published without a schema
+"""Messages to Arrow record batches: the columns of the source, which schema.py names. Pure.
 
 Spark compares the first batch's schema with its own, exactly: types (no large_binary, no milliseconds), order,
 nullability.
@@ -22,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
-from typing import Any
 
 import pyarrow as pa
 
 from quire.client.unpacking import Messages
-from quire.spark.errors import OptionError
-from quire.spark.options.parse import ON_REQUEST
+from quire.spark.reading.schema import NOTATION, SCHEMA_VERSION
 from quire.wire.pulsar.names import TopicName
 
 ROWS_MAX = 10_000
@@ -44,60 +28,23 @@ _MS_MAX = (1 << 63) // 1000 - 1
 """The latest time, in ms, that fits microseconds in 64 bits."""
 _MAP = pa.map_(pa.string(), pa.string())
 
-TYPES: dict[str, tuple[str, pa.DataType]] = {
-    "__key": ("BINARY", pa.binary()),
-    "value": ("BINARY", pa.binary()),
-    "__topic": ("STRING", pa.string()),
-    "__partition": ("INT", pa.int32()),
-    "__messageId": ("BINARY", pa.binary()),
-    "__ledger": ("BIGINT", pa.int64()),
-    "__entry": ("BIGINT", pa.int64()),
-    "__batch": ("INT", pa.int32()),
-    "__publishTime": ("TIMESTAMP", _TIMESTAMP),
-    "__eventTime": ("TIMESTAMP", _TIMESTAMP),
-    "__properties": ("MAP<STRING, STRING>", _MAP),
-    "__orderingKey": ("BINARY", pa.binary()),
-    "__schemaVersion": ("BIGINT", pa.int64()),
+_ARROW: dict[str, pa.DataType] = {
+    "__key": pa.binary(),
+    "value": pa.binary(),
+    "__topic": pa.string(),
+    "__partition": pa.int32(),
+    "__messageId": pa.binary(),
+    "__ledger": pa.int64(),
+    "__entry": pa.int64(),
+    "__batch": pa.int32(),
+    "__publishTime": _TIMESTAMP,
+    "__eventTime": _TIMESTAMP,
+    "__properties": _MAP,
+    "__orderingKey": pa.binary(),
+    SCHEMA_VERSION: pa.int64(),
 }
-"""Name to type, in Spark's and in Arrow's notation; the order is that of SCHEMA."""
-
-SCHEMA_VERSION = "__schemaVersion"
-NAMES = tuple(name for name in TYPES if name not in ON_REQUEST)
-"""Columns of a read without the option `columns`."""
-
-
-def ddl(names: Sequence[str] = NAMES) -> str:
-    """Return the schema of `names` as Spark reads it.
-
-    >>> ddl(["value", "__ledger"])
-    'value BINARY, __ledger BIGINT'
-    """
-    return ", ".join(f"{name} {TYPES[name][0]}" for name in names)
-
-
-SCHEMA = ddl()
-
-
-def names_of_schema(schema: Any) -> tuple[str, ...]:
-    """Return the columns of a StructType (the user's, passed on by Spark). Raises OptionError for other columns, types
-    or nullability."""
-    names = []
-    for field in schema.fields:
-        known = TYPES.get(field.name)
-        if known is None:
-            raise OptionError("schema", field.name, f"there is no such column; there are {', '.join(TYPES)}")
-        wanted = known[0].lower().replace(" ", "")
-        if field.dataType.simpleString() != wanted:
-            remedy = f"column {field.name} has type {known[0]}: read it with that type and cast it in the query"
-            raise OptionError("schema", f"{field.name} {field.dataType.simpleString()}", remedy)
-        if not field.nullable:
-            raise OptionError(
-                "schema", f"{field.name} NOT NULL", "the columns of this source are nullable: remove NOT NULL"
-            )
-        names.append(field.name)
-    if not names:
-        raise OptionError("schema", None, "it has no columns")
-    return tuple(names)
+TYPES: dict[str, tuple[str, pa.DataType]] = {name: (kind, _ARROW[name]) for name, kind in NOTATION.items()}
+"""Name to type, in Spark's and in Arrow's notation."""
 
 
 class Columns:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from quire.client.chunks import ChunkGap
+from quire.client.chunked.chunks import ChunkGap
 from quire.client.deliveries import Deliveries
 from quire.client.message_id import MessageId
 from quire.client.unpacking import Messages, Opener

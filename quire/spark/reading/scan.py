@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import trio
@@ -24,13 +25,15 @@ from quire.client.errors import ClientError
 from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError
 from quire.spark.options.parse import Options
-from quire.spark.planning.ranges import LedgerRange, TopicRange
-from quire.spark.reading.bookie_entries import BookieEntries
 from quire.spark.reading.columns import Columns
-from quire.spark.reading.passed_over import PassedOver
 from quire.spark.reading.range_check import RangeCheck, steps_back
 from quire.spark.reading.range_rows import RangeRows
 from quire.spark.runtime import ClientLease, client_options, runtime
+
+if TYPE_CHECKING:
+    from quire.spark.planning.logs import LedgerRange
+    from quire.spark.planning.tasks import TopicRange
+    from quire.spark.reading.bookie_entries import BookieEntries
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +53,7 @@ class RangeScan:
         self.rows = RangeRows(work, columns, fail_on_data_loss=options.fail_on_data_loss)
         self._lease: ClientLease | None = None
         self._reader: Reader | None = None
-        self._bookies = BookieEntries(work, options) if work.stored else None
-        self._passed_over = PassedOver(work.partition, options)
+        self._bookies = _from_bookies(work, options) if work.stored else None
 
     async def next(self) -> pa.RecordBatch | None:
         """Return the next batch; None at the end of the range.
@@ -64,7 +66,7 @@ class RangeScan:
             if rows.gaps:
                 await self._look_back()
             elif rows.missing:
-                rows.settle_missing(await self._passed_over.lost(rows.missing, self._bookies))
+                rows.settle_missing(await self._lost(rows.missing))
             elif rows.hungry:
                 deliveries = await self._receive()
                 if deliveries is not None:
@@ -87,6 +89,11 @@ class RangeScan:
         finally:
             if lease is not None:
                 lease.release()
+
+    async def _lost(self, missing: Sequence[LedgerRange]) -> Sequence[LedgerRange]:
+        from quire.spark.reading.passed_over import PassedOver
+
+        return await PassedOver(self._work.partition, self._options).lost(missing, self._bookies)
 
     async def _open(self, start: MessageId, window: int) -> Reader:
         if self._lease is None:
@@ -160,6 +167,13 @@ class RangeScan:
             if reader is not None:
                 await reader.close()
         return wants_more
+
+
+def _from_bookies(work: TopicRange, options: Options) -> BookieEntries:
+    # Imported here, because a task that reads through a broker has no client of bookies.
+    from quire.spark.reading.bookie_entries import BookieEntries
+
+    return BookieEntries(work, options)
 
 
 def read_range(

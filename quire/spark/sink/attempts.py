@@ -1,11 +1,16 @@
-"""Attempt of a task, and the names and numbers under which it writes."""
+"""Attempt of a task, the names and numbers under which it writes, and its result; checks of its query."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from quire.spark.errors import SinkError
 
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
@@ -61,3 +66,43 @@ class TaskIdentity:
     def producer_name(self) -> str:
         """Return the name under which the broker recognizes rows that it has."""
         return f"quire-spark-{self.writer}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
+    """Result of one task; its rows are durable. Also of a task without rows."""
+
+    attempt: Attempt
+    rows: int = 0
+    size_bytes: int = 0
+    """Bytes of the values."""
+    topics: int = 0
+
+
+def check_settings(attempt: Attempt) -> None:
+    """Check what Spark says of a streaming task. Raises SinkError."""
+    if not attempt.query_id or attempt.batch_id < 0:
+        raise SinkError(
+            "exactlyOnce needs the ids of query and batch, which this version of Spark does not give to its tasks: use"
+            " foreachBatch, and a batch write with the options txnAppId and txnVersion"
+        )
+    if attempt.adaptive:
+        raise SinkError(
+            "exactlyOnce needs the same tasks whenever a batch is repeated, and Spark may choose another number: set"
+            f" spark.conf.set({ADAPTIVE_STATELESS!r}, 'false') before the query is started"
+        )
+
+
+def pending_since(checkpoint: str) -> int:
+    """Return when the last batch of a checkpoint was begun, in ms since 1970; 0: unknown.
+
+    Only a folder of this machine can be looked at; Spark's planner runs next to the driver."""
+    parts = urlsplit(checkpoint)
+    if parts.scheme not in ("", "file"):
+        return 0
+    offsets = os.path.join(unquote(parts.path) if parts.scheme else checkpoint, "offsets")
+    try:
+        batches = [int(name) for name in os.listdir(offsets) if name.isdigit()]
+        return int(os.stat(os.path.join(offsets, str(max(batches)))).st_mtime * 1000) if batches else 0
+    except OSError:
+        return 0

@@ -20,11 +20,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.spark.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VALUE = "value"
 KEY = "__key"
@@ -58,8 +59,8 @@ SHOWN_MAX = 40
 """Bytes or characters of a value shown in an error."""
 
 Properties = list[tuple[str, str]]
-Encode = Callable[[Any], list[bytes | None]]
-"""Payloads of a column of values."""
+Encode = Callable[[Any], tuple[list[bytes | None], list[bytes | None] | None]]
+"""Payloads of a column of values, and the keys of their messages; None: the column __key has them, if there is one."""
 
 
 @dataclass(slots=True)
@@ -151,10 +152,14 @@ class SinkColumns:
     def rows(self, batch: pa.RecordBatch, encode: Encode | None = None) -> Rows:
         """Return the rows of one batch. Raises SinkError with column and value of a row that no message can carry.
 
-        `encode`: returns the payloads of the column `value`; None: it has bytes, or text."""
+        `encode`: encodes the column `value`; None: it has bytes, or text."""
+        column = batch.column(self.value)
+        values, keys = (_bytes(column), None) if encode is None else encode(column)
+        if keys is None and self.key >= 0:
+            keys = _bytes(batch.column(self.key))
         return Rows(
-            values=(encode or _bytes)(batch.column(self.value)),
-            keys=_bytes(batch.column(self.key)) if self.key >= 0 else None,
+            values=values,
+            keys=keys,
             topics=batch.column(self.topic).to_pylist() if self.topic >= 0 else None,
             partitions=batch.column(self.partition).to_pylist() if self.partition >= 0 else None,
             properties=_properties(batch.column(self.properties)) if self.properties >= 0 else None,
@@ -186,6 +191,8 @@ def shown(value: object) -> str:
 
 
 def _bytes(column: Any) -> list[bytes | None]:
+    import pyarrow as pa
+
     kind = column.type
     if pa.types.is_string(kind):
         column = column.cast(pa.binary())
@@ -220,6 +227,8 @@ def _some(column: list[T]) -> list[T] | None:
 
 
 def _times_ms(column: Any, name: str) -> list[int]:
+    import pyarrow as pa
+
     made: list[int | None]
     if pa.types.is_timestamp(column.type):
         # Spark's timestamps are microseconds; rounded down, since times before 1970 are refused below in either case

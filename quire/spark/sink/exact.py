@@ -16,14 +16,14 @@ from quire.spark.admin import Admin
 from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import credentials_of
-from quire.spark.sink.attempts import Attempt, TaskIdentity
+from quire.spark.sink.attempts import Attempt, TaskIdentity, Written
 from quire.spark.sink.columns import Rows, SinkColumns
 from quire.spark.sink.input_end import input_ended
 from quire.spark.sink.promise import Promise
 from quire.spark.sink.routing import Indexes
 from quire.spark.sink.sequences import TargetSequence
 from quire.spark.sink.sorting import sorted_rows
-from quire.spark.sink.task_writer import Blocking, Door, TaskWriter, Written
+from quire.spark.sink.task_writer import Blocking, Door, TaskWriter
 from quire.spark.topics import partitioned_name
 from quire.spark.values.encoding import Encoding
 

@@ -6,9 +6,11 @@ Runs on the runtime's loop; a writer calls it from the task's thread, one call p
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Sequence
 from typing import cast
 
+from quire.client.chunked.cutting import chunked
 from quire.client.client import Client
 from quire.client.deduplicated.sequenced import Numbered, SequencedProducer
 from quire.client.errors import ClientError
@@ -25,6 +27,9 @@ OPEN_MAX = 64
 UNANSWERED_MAX = 64 << 20
 """Bytes sent since the last flush at which all producers are flushed."""
 
+CHUNKED_MAX = 256 << 20
+"""Maximum bytes of a message in pieces; sources read no larger ones."""
+
 PENDING_MAX = 16 << 20
 """Maximum bytes without receipt of one producer."""
 
@@ -38,13 +43,16 @@ class Producers:
         name: str,
         *,
         sequenced: bool = False,
+        chunking: bool = False,
         schema: pb.Schema | None = None,
         open_max: int = OPEN_MAX,
         unanswered_max: int = UNANSWERED_MAX,
     ) -> None:
         """`sequenced`: what is sent has sequence ids (`Numbered`), by which the brokers drop duplicates.
+        `chunking`: messages that are larger than the broker accepts are sent in pieces.
         `schema`: schema of all messages, which is registered with the topics."""
         self._sequenced = sequenced
+        self._chunking = chunking
         self._schema = schema
         self._client = client
         self._name = name
@@ -94,12 +102,28 @@ class Producers:
                 if isinstance(producer, SequencedProducer):
                     await producer.send_numbered(cast(Sequence[Numbered], packed))
                 else:
-                    await producer.send(packed)
+                    await producer.send(self._cut(packed, producer, target))
             except ClientError as error:
                 raise _refused(target, error) from error
             self._sent += sum(each.size for each in packed)
             if self._sent >= self._unanswered_max:
                 await self.flush()
+
+    def _cut(self, packed: Sequence[Packed], producer: Producer, target: str) -> Sequence[Packed]:
+        """Return the entries to send: those that are too large are cut, if that is asked for. Raises SinkError."""
+        if not self._chunking:
+            return packed
+        size_max = producer.message_size_max
+        for each in packed:
+            if len(each.payload) > CHUNKED_MAX:
+                raise SinkError(
+                    f"rows could not be written to {target}: a message has {len(each.payload)} bytes, and sources read"
+                    f" only up to {CHUNKED_MAX}"
+                )
+        try:
+            return [piece for each in packed for piece in chunked(each, size_max, uuid.uuid4().hex)]
+        except ValueError as error:
+            raise SinkError(f"rows could not be written to {target}: {error}") from error
 
     async def flush(self) -> None:
         """Wait until everything sent is durable. Raises SinkError."""

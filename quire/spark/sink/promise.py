@@ -1,15 +1,12 @@
-"""Check that a topic, and Spark's settings, keep the promise of exactlyOnce; if not, the error has the remedy."""
+"""Check that a topic keeps the promise of exactlyOnce; if not, the error has the remedy."""
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
 
 from quire.spark.admin import Admin, AdminRefusedError
 from quire.spark.errors import SinkError
-from quire.spark.sink.attempts import ADAPTIVE_STATELESS, Attempt
 
 INACTIVITY = "brokerDeduplicationProducerInactivityTimeoutMinutes"
 INACTIVITY_DEFAULT_MIN = 360
@@ -22,20 +19,6 @@ class Lookup(Protocol):
     def deduplication(self, topic: str) -> bool: ...
 
     def runtime_configuration(self) -> dict[str, str]: ...
-
-
-def check_settings(attempt: Attempt) -> None:
-    """Check what Spark says of a streaming task. Raises SinkError."""
-    if not attempt.query_id or attempt.batch_id < 0:
-        raise SinkError(
-            "exactlyOnce needs the ids of query and batch, which this version of Spark does not give to its tasks: use"
-            " foreachBatch, and a batch write with the options txnAppId and txnVersion"
-        )
-    if attempt.adaptive:
-        raise SinkError(
-            "exactlyOnce needs the same tasks whenever a batch is repeated, and Spark may choose another number: set"
-            f" spark.conf.set({ADAPTIVE_STATELESS!r}, 'false') before the query is started"
-        )
 
 
 def check_topic(lookup: Lookup, topic: str) -> None:
@@ -70,21 +53,6 @@ def check_age(lookup: Lookup, pending_ms: int, now_ms: int) -> None:
             f" {minutes} minutes ({INACTIVITY}): rows that it wrote then would be written again. To accept that, start"
             " the query once with exactlyOnce=false; raise the setting for the next time"
         )
-
-
-def pending_since(checkpoint: str) -> int:
-    """Return when the last batch of a checkpoint was begun, in ms since 1970; 0: unknown.
-
-    Only a folder of this machine can be looked at; Spark's planner runs next to the driver."""
-    parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
-        return 0
-    offsets = os.path.join(unquote(parts.path) if parts.scheme else checkpoint, "offsets")
-    try:
-        batches = [int(name) for name in os.listdir(offsets) if name.isdigit()]
-        return int(os.stat(os.path.join(offsets, str(max(batches)))).st_mtime * 1000) if batches else 0
-    except OSError:
-        return 0
 
 
 class Promise:

@@ -7,6 +7,7 @@ for a row without a key, each partition in its turn, beginning with another one 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 
 from quire.client.routing import HashingScheme, partition_of
@@ -22,14 +23,18 @@ Indexes = Sequence[int]
 class Router:
     """Router of the rows of one task."""
 
-    def __init__(self, topic: str | None, hashing_scheme: HashingScheme, first: int = 0) -> None:
+    def __init__(
+        self, topic: str | None, hashing_scheme: HashingScheme, first: int = 0, *, keys_as_base64: bool = False
+    ) -> None:
         """Take the topic of all rows, or None to use their column.
 
-        `first`: partition of the first row without a key, modulo their number. Raises SinkError if `topic` is not a
+        `first`: partition of the first row without a key, modulo their number. `keys_as_base64`: every key is sent, and
+        so hashed, as base64. Raises SinkError if `topic` is not a
         topic name."""
         self._topic = full_name(topic, "option topic") if topic is not None else None
         self._scheme = hashing_scheme
         self._first = first
+        self._keys_as_base64 = keys_as_base64
         self._names: dict[str, str] = {}
         """Full names by column value. One string per topic that the task ever wrote to, as in the other maps."""
         self._partitions: dict[str, int] = {}
@@ -133,7 +138,8 @@ class Router:
 
     def _partition_of(self, key: bytes, count: int) -> int:
         try:
-            return partition_of(key, count, self._scheme)
+            sent = b64encode(key).decode() if self._keys_as_base64 else key
+            return partition_of(sent, count, self._scheme)
         except ValueError as error:
             raise SinkError(f"column {KEY}: {shown(key)} cannot be hashed: {error}") from error
 

@@ -7,12 +7,10 @@ gives them; the rows of a key keep their order. `exact` has the writer that writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from quire.client.errors import NotAllowedError
 from quire.client.packing import Packed, pack
@@ -20,7 +18,7 @@ from quire.client.routing import HashingScheme
 from quire.spark.errors import SinkError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import client_options, runtime
-from quire.spark.sink.attempts import Attempt
+from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import VALUE, Rows, SinkColumns, pieces, shown
 from quire.spark.sink.producers import Producers
 from quire.spark.sink.routing import Indexes, Router
@@ -28,17 +26,6 @@ from quire.spark.values.encoding import Encoding
 from quire.wire.pulsar import PulsarApi_pb2 as pb
 
 UNLIMITED = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):  # type: ignore[misc]  # (pyspark's classes are not seen by the type checker)
-    """Result of one task; its rows are durable. Also of a task without rows."""
-
-    attempt: Attempt
-    rows: int = 0
-    size_bytes: int = 0
-    """Bytes of the values."""
-    topics: int = 0
 
 
 class Door(Protocol):
@@ -63,7 +50,9 @@ class Blocking:
     def __init__(self, options: Options, name: str, schema: pb.Schema | None = None) -> None:
         self._call = runtime().call
         self._lease = self._call(runtime().lease, options.service_url, client_options(options))
-        self._producers = Producers(self._lease.client, name, sequenced=options.exactly_once, schema=schema)
+        self._producers = Producers(
+            self._lease.client, name, sequenced=options.exactly_once, chunking=options.chunking, schema=schema
+        )
 
     def partitions(self, topics: Sequence[str]) -> list[int]:
         return self._call(self._producers.partitions, topics)
@@ -106,15 +95,19 @@ class TaskWriter:
     ) -> None:
         """`encoding`: encoding of the column `value`; None: it has the payloads."""
         self._encoding = encoding
-        self._encode = None if encoding is None else encoding.encode
+        self._encode = None if encoding is None else encoding.encode_rows
         if encoding is not None and open_door is Blocking:
             open_door = partial(Blocking, schema=encoding.schema())
+        self._keys_as_base64 = encoding is not None and encoding.separated
         self._options = options
         self._columns = columns
         self._attempt = attempt
         self._open_door = open_door
         self._router = Router(
-            options.topic or None, cast(HashingScheme, options.hashing_scheme), first=attempt.partition
+            options.topic or None,
+            cast(HashingScheme, options.hashing_scheme),
+            first=attempt.partition,
+            keys_as_base64=self._keys_as_base64,
         )
         self._door: Door | None = None
         self._rows = 0
@@ -194,6 +187,7 @@ class TaskWriter:
             schema_version=schema_version,
             batch=self._options.batching,
             in_order=self._in_order,
+            keys_as_base64=self._keys_as_base64,
             compression=self._options.compression,
             # the broker announces its limit to the producer, which applies it
             message_size_max=UNLIMITED,

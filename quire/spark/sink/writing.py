@@ -3,6 +3,8 @@
 When Spark calls a batch or a write done, every row of it is durable in its topic. At least once is the rule: a task
 that fails and is tried again, a speculative second attempt, and a batch that is replayed after a crash send their rows
 once more, and readers then see those rows twice. With the option exactlyOnce the brokers drop the repetitions.
+
+Only the tasks need a client, so only they import it.
 """
 
 from __future__ import annotations
@@ -10,21 +12,23 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
+from quire.spark.collector import settle
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import VERSION_MAX, Options
 from quire.spark.plain_errors import plain_errors
-from quire.spark.sink.attempts import Attempt, TaskIdentity
+from quire.spark.sink.attempts import Attempt, TaskIdentity, Written, check_settings, pending_since
 from quire.spark.sink.columns import SinkColumns
-from quire.spark.sink.exact import ExactTaskWriter, promise_of
-from quire.spark.sink.promise import check_settings, pending_since
-from quire.spark.sink.task_writer import TaskWriter, Written
 from quire.spark.trace import Trace
-from quire.spark.values.encoding import Encoding
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from quire.spark.sink.task_writer import TaskWriter
+    from quire.spark.values.encoding import Encoding
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +99,7 @@ class QuireStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # (
             self._columns, self._encoding = _planned(self._options, schema)
             by_name = {name.lower(): value for name, value in options.items()}
             self._pending_ms = pending_since(by_name.get("checkpointlocation", "")) if self._options.exactly_once else 0
+        settle()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         attempt = Attempt.current()
@@ -129,10 +134,20 @@ def _planned(options: Options, schema: Any) -> tuple[SinkColumns, Encoding | Non
     columns = SinkColumns.plan(fields_of(schema), options.topic or None, encoded=encoded)
     if not encoded:
         return columns, None
-    return columns, Encoding.plan(options.encode, schema.fields[columns.value].dataType, options.record_name)
+    from quire.spark.values.encoding import Encoding
+
+    encoding = Encoding.plan(options.encode, schema.fields[columns.value].dataType, options.record_name, options.pairs)
+    if encoding.separated and columns.key >= 0:
+        raise SinkError(
+            "column __key: with keyValueEncoding=separated the key of a pair is that of the message: drop this column,"
+            " or set keyValueEncoding=inline"
+        )
+    return columns, encoding
 
 
 def _task(options: Options, columns: SinkColumns, encoding: Encoding | None, attempt: Attempt) -> TaskWriter:
+    from quire.spark.sink.task_writer import TaskWriter
+
     return TaskWriter(options, columns, attempt, encoding=encoding)
 
 
@@ -145,6 +160,8 @@ def _write_exactly(
     pending_ms: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Written:
+    from quire.spark.sink.exact import ExactTaskWriter, promise_of
+
     checks = promise_of(options, pending_ms)
     writer = ExactTaskWriter(options, columns, attempt, identity, checks, encoding=encoding)
     return _write(writer, options, attempt, batches)
@@ -156,6 +173,7 @@ def _write(writer: TaskWriter, options: Options, attempt: Attempt, batches: Iter
     with plain_errors():
         written = writer.write(batches)
     trace.note("written", query=attempt.query_id, batch=attempt.batch_id, task=attempt.partition, rows=written.rows)
+    settle()
     return written
 
 

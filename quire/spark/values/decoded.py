@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from quire.spark.errors import OptionError, UndecodableError
-from quire.spark.reading.columns import ddl, names_of_schema
+from quire.spark.reading.schema import ddl, names_of_schema
 from quire.spark.sink.columns import EVENT_TIME, KEY, PROPERTIES, VALUE
 from quire.spark.values.decoding import ValueDecoder, ValueSchema
 from quire.spark.values.registry import ReadSchema

@@ -77,7 +77,7 @@ class ValueSchema:
         return cls(int(sent.type), b"", properties.get(ENCODING_PROPERTY) == SEPARATED, parts)
 
 
-_SPELT = {"KEY_VALUE": "KeyValue", "LOCAL_DATE": "LocalDate", "LOCAL_TIME": "LocalTime"}
+_SPELT = {"BOOLEAN": "Bool", "KEY_VALUE": "KeyValue", "LOCAL_DATE": "LocalDate", "LOCAL_TIME": "LocalTime"}
 _KINDS = frozenset(pb.Schema.Type.keys())
 _SPELT |= {"LOCAL_DATE_TIME": "LocalDateTime", "PROTOBUF_NATIVE": "ProtobufNative"}
 

@@ -2,11 +2,13 @@
 
     avro, json     a struct: its type becomes the definition of a record, in which every field may be null
     primitive      text, numbers, booleans, dates and times: Pulsar's schema of that type
+    pairs          a struct of key and value, each in one of these ways; binary as it is
 
 A schema whose fields may all be null, with null as default, is compatible with its earlier and later forms in both
 directions, so that a column can be added or removed while consumers run.
 
-Source: the Avro specification, 1.11; Pulsar's AvroSchema, JSONSchema, primitive schemas.
+Source: the Avro specification, 1.11; Pulsar's AvroSchema, JSONSchema, primitive schemas, KeyValueSchema,
+KeyValueSchemaInfo.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import pyarrow as pa
 from quire.spark.errors import SinkError
 from quire.spark.values.shapes import without_logical_types
 from quire.wire.pulsar import PulsarApi_pb2 as pb
-from quire.wire.pulsar.schema_values import NUMBERS
+from quire.wire.pulsar.schema_values import ENCODING_PROPERTY, INLINE, NUMBERS, SEPARATED, joined
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _AVRO: dict[str, Any] = {
@@ -61,6 +63,9 @@ _PRIMITIVES: dict[str, int] = {
     "timestamp": int(_K.Instant),
     "timestamp_ntz": int(_K.LocalDateTime),
 }
+_BYTES = int(_K.Type.Value("None"))
+_SPELT = {"None": "BYTES", "Bool": "BOOLEAN", "LocalDate": "LOCAL_DATE", "LocalDateTime": "LOCAL_DATE_TIME"}
+"""Names that types have in properties, where they are not those of the protocol in capitals."""
 _SECOND_US, _DAY_US = 1_000_000, 86_400_000_000
 
 
@@ -71,11 +76,27 @@ class Encoding:
     kind: int
     """Type of the schema, as pb.Schema has it."""
     definition: str = ""
+    separated: bool = False
+    """True: the keys of pairs are those of the messages."""
+    parts: tuple[Encoding, ...] = ()
+    """Encodings of the keys and of the values of pairs; empty: the values are no pairs."""
 
     @classmethod
-    def plan(cls, encode: str, data_type: Any, record_name: str) -> Encoding:
-        """Plan the encoding of a type of pyspark. Raises SinkError: it cannot be encoded."""
+    def plan(cls, encode: str, data_type: Any, record_name: str, pairs: str = "none") -> Encoding:
+        """Plan the encoding of a type of pyspark. `pairs`: the option keyValueEncoding. Raises SinkError: it cannot be
+        encoded."""
         name = _simple(data_type)
+        if pairs != "none":
+            if name != "struct" or data_type.fieldNames() != ["key", "value"]:
+                raise SinkError(
+                    f"column value is {data_type.simpleString()}, and keyValueEncoding={pairs} needs a struct of key"
+                    " and value: make one with struct(... as key, ... as value)"
+                )
+            names = (f"{record_name}Key", record_name)
+            parts = tuple(
+                cls._part(encode, field.dataType, part) for field, part in zip(data_type.fields, names, strict=True)
+            )
+            return cls(int(_K.KeyValue), "", pairs == "separated", parts)
         if encode == "primitive":
             if name not in _PRIMITIVES:
                 remedy = "encode=avro or encode=json" if name == "struct" else "a cast, or encode=none"
@@ -91,22 +112,66 @@ class Encoding:
         definition = _record(data_type, record_name)
         return cls(int(_K.Avro if encode == "avro" else _K.Json), json.dumps(definition))
 
+    @classmethod
+    def _part(cls, encode: str, data_type: Any, record_name: str) -> Encoding:
+        name = _simple(data_type)
+        if name == "binary":
+            return cls(_BYTES)
+        return cls.plan(encode if name == "struct" else "primitive", data_type, record_name)
+
     def schema(self) -> pb.Schema:
         """Return the schema that producers register."""
+        if self.parts:
+            return self._schema_of_pairs()
         return pb.Schema(name="value", type=pb.Schema.Type.Name(self.kind), schema_data=self.definition.encode())
+
+    def _schema_of_pairs(self) -> pb.Schema:
+        properties = {ENCODING_PROPERTY: SEPARATED if self.separated else INLINE}
+        for what, part in zip(("key", "value"), self.parts, strict=True):
+            name = pb.Schema.Type.Name(part.kind)
+            properties[f"{what}.schema.name"] = what
+            properties[f"{what}.schema.type"] = _SPELT.get(name, name.upper())
+            properties[f"{what}.schema.properties"] = "{}"
+        return pb.Schema(
+            name="value",
+            type=pb.Schema.KeyValue,
+            schema_data=joined(*(part.definition.encode() for part in self.parts)),
+            properties=[{"key": key, "value": value} for key, value in properties.items()],
+        )
 
     def encode(self, column: Any) -> list[bytes | None]:
         """Return the payload of each value of a column of Arrow. Raises SinkError: a value cannot be encoded."""
+        return self.encode_rows(column)[0]
+
+    def encode_rows(self, column: Any) -> tuple[list[bytes | None], list[bytes | None] | None]:
+        """Return the payloads of a column of Arrow, and the keys of its messages; None: the values say nothing of them.
+
+        Raises SinkError: a value cannot be encoded."""
         rows = column.cast(_stored(column.type)).to_pylist(maps_as_pydicts="strict")
         made: list[bytes | None] = []
+        keys: list[bytes | None] | None = [] if self.separated else None
         for row in rows:
             try:
-                made.append(None if row is None else self._encoder(row))
+                if not self.parts:
+                    made.append(None if row is None else self._encoder(row))
+                    continue
+                key, value = (None, None) if row is None else self._pair(row)
+                if keys is not None:
+                    keys.append(key)
+                    made.append(value)
+                else:
+                    made.append(None if row is None else joined(key, value))
             except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
                 shown = repr(row)
                 shown = shown if len(shown) <= 100 else shown[:100] + "..."
                 raise SinkError(f"column value: {shown} cannot be encoded: {error}") from error
-        return made
+        return made, keys
+
+    def _pair(self, row: Any) -> list[bytes | None]:
+        return [
+            None if row[name] is None else part._encoder(row[name])
+            for name, part in zip(("key", "value"), self.parts, strict=True)
+        ]
 
     @cached_property
     def _encoder(self) -> Callable[[Any], bytes]:
@@ -124,7 +189,8 @@ class Encoding:
         return encode
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"kind": self.kind, "definition": self.definition}  # (the encoder does not travel)
+        # (the encoder does not travel)
+        return {name: getattr(self, name) for name in ("kind", "definition", "separated", "parts")}
 
 
 def _simple(data_type: Any) -> str:
@@ -201,6 +267,7 @@ def _local_date_time(value: int) -> bytes:
 
 _TO_BYTES: dict[int, Callable[[Any], bytes]] = {
     **{kind: struct.Struct(form).pack for kind, form in NUMBERS.items()},
+    _BYTES: bytes,
     int(_K.String): str.encode,
     int(_K.Bool): lambda value: b"\1" if value else b"\0",
     int(_K.LocalDate): lambda value: struct.pack(">q", value),

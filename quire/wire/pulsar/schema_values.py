@@ -27,8 +27,8 @@ NUMBERS: Final[Mapping[int, str]] = {
 
 ENCODING_PROPERTY: Final = "kv.encoding.type"
 SEPARATED: Final = "SEPARATED"
-"""Property of a schema of pairs, and its value if the key of a pair is the message's. Otherwise both are in the
-payload."""
+INLINE: Final = "INLINE"
+"""Property of a schema of pairs, and its values: the key of a pair is the message's, or both are in the payload."""
 
 _LENGTH: Final = struct.Struct(">i")
 

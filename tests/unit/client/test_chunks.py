@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from quire.client.chunks import ChunkGap, Chunks
+from quire.client.chunked.chunks import ChunkGap, Chunks
 from quire.client.errors import CorruptEntryError
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
 from tests.support.refusals import refuses

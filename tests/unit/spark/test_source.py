@@ -18,15 +18,17 @@ from pyspark.sql.datasource_internal import ReadLimitRegistry
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 from quire.client.errors import ServiceUnavailableError
-from quire.spark import source as source_module
 from quire.spark.errors import DataLossError, OptionError, SparkSourceError
 from quire.spark.limits import Limits
 from quire.spark.offsets import Offsets, Place
 from quire.spark.plain_errors import plain_errors
+from quire.spark.planning import planner as planner_module
 from quire.spark.planning.logs import LedgerRange
 from quire.spark.planning.ranges import TopicRange
-from quire.spark.reading.columns import SCHEMA
-from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RangePartition
+from quire.spark.readers import QuireReader, QuireStreamReader, RangePartition
+from quire.spark.reading import scan as scan_module
+from quire.spark.reading.schema import SCHEMA
+from quire.spark.source import QuireDataSource
 from quire.spark.trace import read_trace
 from tests.support.refusals import refuses
 from tests.unit.spark.struct import struct
@@ -78,7 +80,7 @@ class FakePlanner:
 @pytest.fixture(autouse=True)
 def fake_planner(monkeypatch: pytest.MonkeyPatch) -> None:
     FakePlanner.made = 0
-    monkeypatch.setattr(source_module, "Planner", FakePlanner)
+    monkeypatch.setattr(planner_module, "Planner", FakePlanner)
 
 
 def source(**options: str) -> QuireDataSource:
@@ -227,7 +229,7 @@ def test_the_empty_partition_that_spark_makes_of_none_has_no_rows():
 def test_rows_come_as_an_iterator_of_record_batches_and_are_traced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     trace = tmp_path / "trace.jsonl"
     batch = pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})
-    monkeypatch.setattr(source_module, "read_range", lambda *_: iter([batch]))
+    monkeypatch.setattr(scan_module, "read_range", lambda *_: iter([batch]))
     reader = source(trace=str(trace)).reader(schema=struct("value"))
     found = reader.read(RangePartition(WORK))
     assert isinstance(found, Iterator)

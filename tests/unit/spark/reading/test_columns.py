@@ -22,16 +22,13 @@ from quire.spark.options.parse import COLUMN_NAMES, ON_REQUEST
 from quire.spark.reading import columns as columns_module
 from quire.spark.reading.columns import (
     BYTES_TARGET,
-    NAMES,
     ROWS_MAX,
-    SCHEMA,
     TYPES,
     Columns,
     cuts,
-    ddl,
     message_ids,
-    names_of_schema,
 )
+from quire.spark.reading.schema import NAMES, SCHEMA, ddl, names_of_schema
 from tests.support.refusals import refuses
 from tests.unit.spark.struct import SPARK_TYPES, struct
 

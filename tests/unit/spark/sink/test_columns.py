@@ -187,5 +187,7 @@ def test_a_time_of_delivery_before_1970_is_refused_by_its_column():
 
 def test_a_value_of_any_type_is_for_encoding():
     assert SinkColumns.plan([("value", "struct<a:int>")], "t", encoded=True) == SinkColumns(value=0)
-    found = SinkColumns(value=0).rows(pa.RecordBatch.from_arrays([pa.array([1])], ["value"]), lambda _: [b"encoded"])
+    found = SinkColumns(value=0).rows(
+        pa.RecordBatch.from_arrays([pa.array([1])], ["value"]), lambda _: ([b"encoded"], None)
+    )
     assert found.values == [b"encoded"]

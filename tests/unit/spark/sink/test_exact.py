@@ -16,11 +16,11 @@ from quire.client.packing import Packed
 from quire.spark.admin import AdminRefusedError
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import VERSION_MAX, Options
-from quire.spark.sink.attempts import Attempt, TaskIdentity
+from quire.spark.sink.attempts import Attempt, TaskIdentity, check_settings, pending_since
 from quire.spark.sink.columns import SinkColumns
 from quire.spark.sink.exact import ExactTaskWriter
 from quire.spark.sink.input_end import input_ended
-from quire.spark.sink.promise import INACTIVITY, Promise, check_age, check_settings, check_topic, pending_since
+from quire.spark.sink.promise import INACTIVITY, Promise, check_age, check_topic
 from quire.spark.sink.sequences import BATCH_MAX, split_id
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.values.encoding import Encoding

@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+import trio
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from quire.client.client import Client
 from quire.client.deliveries import Deliveries
 from quire.client.errors import NotAllowedError
-from quire.client.packing import Packed
+from quire.client.packing import Packed, pack
+from quire.client.routing import partition_of
 from quire.client.unpacking import Messages, Opener
 from quire.spark.errors import OptionError, SinkError
 from quire.spark.options.parse import Options
+from quire.spark.sink import producers as producers_module
 from quire.spark.sink import writing
-from quire.spark.sink.attempts import Attempt
+from quire.spark.sink.attempts import Attempt, Written
 from quire.spark.sink.columns import SinkColumns
-from quire.spark.sink.task_writer import TaskWriter, Written
+from quire.spark.sink.producers import Producers
+from quire.spark.sink.task_writer import TaskWriter
 from quire.spark.sink.writing import QuireStreamWriter, QuireWriter
 from quire.spark.values.encoding import Encoding
 from quire.wire.pulsar.metadata import read_metadata
@@ -248,3 +253,61 @@ def test_a_writer_that_encodes_plans_it_from_the_type_and_travels():
         assert pickle.loads(pickle.dumps(made))._encoding == Encoding.plan("avro", schema.fields[0].dataType, "Order")
     refuses(SinkError, lambda: QuireWriter({"topic": "t", "encode": "json"}, SCHEMA, overwrite=False), "needs a struct")
     refuses(SinkError, lambda: QuireWriter({"topic": "t"}, schema, overwrite=False), "to_json")
+
+
+def test_the_key_of_a_separated_pair_is_that_of_the_message_and_routes_it_as_official_clients_do() -> None:
+    data_type = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
+    door = FakeDoor(partitions=16)
+    options = Options.parse({"topic": "t", "encode": "primitive", "keyValueEncoding": "separated"}, use="write")
+    encoding = Encoding.plan("primitive", data_type, "", "separated")
+    rows = pa.array([{"key": "k", "value": 7}], pa.struct([("key", pa.string()), ("value", pa.int32())]))
+    writer = TaskWriter(options, SinkColumns(value=0), ATTEMPT, door.open, encoding)
+    writer.write(iter([pa.RecordBatch.from_arrays([rows], ["value"])]))
+    ((target, (sent,)),) = door.runs.items()
+    assert target == f"{T}-partition-{partition_of('aw==', 16)}" != f"{T}-partition-{partition_of('k', 16)}"
+    metadata = read_metadata(sent.encode("p", 0, 0))
+    assert (metadata.partition_key, metadata.partition_key_b64_encoded) == ("aw==", True)
+    assert sent.payload == b"\0\0\0\7"
+
+
+def test_a_column_of_keys_beside_separated_pairs_is_refused() -> None:
+    pair = StructType([StructField("key", StringType()), StructField("value", IntegerType())])
+    schema = StructType([StructField("__key", StringType()), StructField("value", pair)])
+    options = {"topic": "t", "encode": "primitive", "keyValueEncoding": "separated"}
+    refuses(SinkError, lambda: QuireWriter(options, schema, False), "drop this column, or set keyValueEncoding=inline")
+    QuireWriter({**options, "keyValueEncoding": "inline"}, schema, False)
+
+
+class FakeProducer:
+    """A client, and its producer, for a broker that accepts messages of 1000 bytes."""
+
+    message_size_max = 1000
+
+    def __init__(self) -> None:
+        self.sent: list[Packed] = []
+
+    async def producer(self, _target: str, **_: object) -> FakeProducer:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    async def send(self, packed: Sequence[Packed]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent += packed
+
+
+@pytest.mark.parametrize(("chunking", "pieces"), [(True, 4), (False, 1)])
+def test_a_large_message_is_sent_in_pieces_if_that_is_asked_for(
+    chunking: bool, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = FakeProducer()
+    producers = Producers(cast(Client, client), "name", chunking=chunking)
+    small, large = pack([b"small", bytes(2500)], batch=False, message_size_max=1 << 20)
+    trio.run(producers.send, [(T, [small, large])])
+    assert client.sent[0] is small
+    assert len(client.sent) == 1 + pieces
+    assert b"".join(each.payload for each in client.sent[1:]) == bytes(2500)
+    failing = pack([bytes(900)], properties=[[("p", "x" * 900)]], message_size_max=1 << 20)
+    if chunking:
+        refuses(SinkError, lambda: trio.run(producers.send, [(T, failing)]), "not be written to .*leave no room")
+        monkeypatch.setattr(producers_module, "CHUNKED_MAX", 2499)
+        refuses(SinkError, lambda: trio.run(producers.send, [(T, [large])]), "2500 bytes, and sources read only up to")

@@ -13,8 +13,9 @@ from quire.client.unpacking import Messages
 from quire.spark import cluster as cluster_module
 from quire.spark.errors import OptionError, SchemaError, UndecodableError
 from quire.spark.options.parse import Options
+from quire.spark.readers import QuireReader, QuireStreamReader, RefusedStreamReader
 from quire.spark.reading.columns import Columns
-from quire.spark.source import QuireDataSource, QuireReader, QuireStreamReader, RefusedStreamReader
+from quire.spark.source import QuireDataSource
 from quire.spark.values import registry as registry_module
 from quire.spark.values.decoded import DecodedBatches, Decoding, dead_letters
 from quire.spark.values.decoding import ValueSchema

@@ -154,3 +154,61 @@ def test_a_value_without_a_form_is_named() -> None:
     data_type = StructType([StructField("x", DoubleType())])
     encoding = Encoding.plan("json", data_type, "Record")
     refuses(SinkError, lambda: encoding.encode(column(data_type, {"x": float("nan")})), "{'x': nan} cannot be encoded")
+
+
+PAIR = StructType([StructField("key", INNER), StructField("value", BooleanType())])
+
+
+@pytest.mark.parametrize("encode", ["avro", "json"])
+@pytest.mark.parametrize("pairs", ["inline", "separated"])
+def test_pairs_come_back_as_they_were_with_the_key_in_the_payload_or_in_the_message(encode: str, pairs: str) -> None:
+    encoding = Encoding.plan(encode, PAIR, "Order", pairs)
+    rows: list[Any] = [
+        {"key": {"at": AT}, "value": True},
+        {"key": None, "value": False},
+        {"key": {"at": None}, "value": None},
+    ]
+    payloads, keys = pickle.loads(pickle.dumps(encoding)).encode_rows(column(PAIR, *rows, None))
+    if pairs == "inline":
+        assert keys is None
+        keys = [None] * len(payloads)
+    assert (payloads[2] is None) == (pairs == "separated")  # (a pair without a value has a payload if that has its key)
+    read = ValueSchema.from_wire(encoding.schema())
+    assert (read.name, read.separated) == ("KeyValue", pairs == "separated")
+    assert [part.name for part in read.parts] == [encode.capitalize(), "Bool"]
+    found = ValueDecoder(read, lambda _: None).decode(payloads, keys, [None] * len(payloads))
+    assert found.problems == {}
+    nothing = {"key": None, "value": None} if pairs == "separated" else None
+    assert found.values.to_pylist() == [*rows, nothing]
+
+
+def test_the_schema_of_pairs_has_the_properties_of_the_official_clients() -> None:
+    data_type = StructType([StructField("key", BinaryType()), StructField("value", TimestampNTZType())])
+    sent = Encoding.plan("primitive", data_type, "", "inline").schema()
+    properties: Any = sent.properties
+    assert {each.key: each.value for each in properties} == {
+        "kv.encoding.type": "INLINE",
+        "key.schema.name": "key",
+        "key.schema.type": "BYTES",
+        "key.schema.properties": "{}",
+        "value.schema.name": "value",
+        "value.schema.type": "LOCAL_DATE_TIME",
+        "value.schema.properties": "{}",
+    }
+    assert sent.schema_data == bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("encode", "data_type", "why"),
+    [
+        ("avro", StringType(), "needs a struct of key and value"),
+        (
+            "avro",
+            StructType([StructField("value", INNER), StructField("key", INNER)]),
+            "needs a struct of key and value",
+        ),
+        ("primitive", PAIR, "use encode=avro or encode=json"),
+    ],
+)
+def test_what_is_no_pair_is_refused_when_the_write_is_planned(encode: str, data_type: Any, why: str) -> None:
+    refuses(SinkError, lambda: Encoding.plan(encode, data_type, "Record", "inline"), why)

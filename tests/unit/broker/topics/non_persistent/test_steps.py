@@ -16,7 +16,7 @@ TOPIC = "non-persistent://public/default/wide"
 
 @pytest.mark.parametrize("kind", [SUB.Exclusive, SUB.Shared, SUB.Key_Shared])
 async def test_many_messages_go_to_a_thousand_subscriptions_in_short_steps(room: Room, kind: SUB.SubType) -> None:
-    count = effort(quick=200, full=1000)
+    count = effort(quick=50, full=1000)
     peer, producer = await room.connect(), await room.connect()
     for number in range(1000):
         await peer.subscribe(TOPIC, f"s{number}", number, subType=kind)

@@ -1,0 +1,1 @@
+"""Messages in pieces: cutting large ones, and putting pieces together."""
