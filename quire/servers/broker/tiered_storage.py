@@ -1,4 +1,5 @@
-"""Tiered storage of a broker: the files of `scripts/pipelines/offload` in a folder that every broker sees.
+"""Tiered storage of a broker: the files of `scripts/pipelines/offload` in a folder that every broker sees. The
+file of a ledger is deleted when its topic has the ledger no more.
 
 Files are read in a few threads, and each read has a deadline: a folder may be a mount whose server is away. Memory: one
 row group (8 MB and one entry) of each of the FILES_MAX files that were read last.
@@ -6,7 +7,7 @@ row group (8 MB and one entry) of each of the FILES_MAX files that were read las
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ import trio
 from cursors.doors import Readable
 from managed_ledger.errors import ObjectError
 from managed_ledger.tiers import ObjectPlace
-from quire.offload.folder import ledger_path, topic_folder
+from quire.offload.folder import discard, ledger_path, topic_folder
 from quire.service.config import MS, conf_key
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
@@ -40,6 +41,9 @@ FILES_MAX: Final = 16
 THREADS_MAX: Final = 4
 READ_S: Final = 30.0
 """Time after which a read of one row group has failed."""
+IN_USE_S: Final = 10.0
+"""Time for which a deletion waits until an offloading of the same topic ends."""
+IN_USE_RETRY_S: Final = 0.2
 _OBJECT_FIRST: Final = "tiered-storage-first"
 _BOOKIES_FIRST: Final = "bookkeeper-first"
 
@@ -73,6 +77,14 @@ class TieredStorageKeys:
         minimum=-1,
         doc="Time after which a ledger that was offloaded is deleted from its bookies; its file is then the only copy. "
         "-1: never.",
+    )
+
+    deletes: bool = conf_key(
+        "quireDeleteTrimmedFiles",
+        True,
+        doc="Delete the file of a ledger when its topic has the ledger no more: after its retention, by truncate, or "
+        "because the topic is deleted. Needs the right to write to the folder. false: files stay until "
+        "scripts/pipelines/offload --remove-trimmed removes them.",
     )
 
     def __post_init__(self) -> None:
@@ -116,7 +128,12 @@ async def open_tiered_storage(keys: TieredStorageKeys) -> TieredStorage | None:
         return None
     if not await trio.to_thread.run_sync(folder.is_dir):
         log.warning("there is no folder of offloaded ledgers", folder=str(folder))
-    storage = TieredStorage(folder, are_first=keys.priority == _OBJECT_FIRST, deletion_lag_ms=keys.deletion_lag_ms)
+    storage = TieredStorage(
+        folder,
+        are_first=keys.priority == _OBJECT_FIRST,
+        deletion_lag_ms=keys.deletion_lag_ms,
+        are_deleted=keys.deletes,
+    )
     await trio.to_thread.run_sync(_load)
     return storage
 
@@ -133,10 +150,11 @@ class TieredStorage:
 
     driver: Final = DRIVER
 
-    def __init__(self, folder: Path, *, are_first: bool, deletion_lag_ms: int) -> None:
+    def __init__(self, folder: Path, *, are_first: bool, deletion_lag_ms: int, are_deleted: bool = True) -> None:
         self._folder = folder
         self.are_first = are_first
         self.deletion_lag_ms = deletion_lag_ms
+        self.are_deleted = are_deleted
         self._files: dict[ObjectPlace, _File] = {}
         """The one that was read last is the last one."""
         self._threads = trio.CapacityLimiter(THREADS_MAX)
@@ -157,6 +175,17 @@ class TieredStorage:
             size += found
         if size != place.size:
             raise ObjectError(f"{file.path} has {size} bytes of entries, and ledger {place.ledger_id} has {place.size}")
+
+    async def delete(self, places: Sequence[ObjectPlace]) -> None:
+        """Delete files of one topic, as far as they exist. Raises ObjectError: some may be left."""
+        for place in places:
+            self._files.pop(place, None)  # an open file keeps its room on the disk
+        topic, gone = self._file(places[0]).topic, {(place.ledger_id, place.uid) for place in places}
+        deadline = trio.current_time() + IN_USE_S
+        while not await self._in_thread(places[0], partial(discard, self._folder, topic, gone)):
+            if trio.current_time() > deadline:
+                raise ObjectError(f"files of {topic} are not deleted while it is being offloaded: tried again later")
+            await trio.sleep(IN_USE_RETRY_S)
 
     def _file(self, place: ObjectPlace) -> _File:
         """Raises ObjectError: the log is not of a topic."""
@@ -188,7 +217,7 @@ class TieredStorage:
                 )
         except trio.TooSlowError:
             raise ObjectError(
-                f"the file of ledger {place.ledger_id} in {self._folder} was not read in {READ_S:.0f} s"
+                f"{self._folder} did not answer in {READ_S:.0f} s, for the file of ledger {place.ledger_id}"
             ) from None
         except Exception as error:  # a decoder has many, and none of them may end a broker
             raise ObjectError(f"the file of ledger {place.ledger_id}: {error}") from error

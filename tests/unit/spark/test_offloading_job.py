@@ -251,6 +251,28 @@ def test_files_of_trimmed_ledgers_stay_unless_they_are_to_go(owner: FakeOwner, t
     check_whole(owner, tmp_path, (5,))
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_a_broker_deletes_the_file_of_a_ledger_that_is_trimmed_beside_a_job(
+    owner: FakeOwner, tmp_path: Path, point: str
+) -> None:
+    gone: set[tuple[int, str]] = set()
+
+    def observe(at: str, ledger_id: int) -> None:
+        if at == point and not gone:
+            gone.add((3, owner.state(3).uid))
+            owner.trim(3)
+            assert not folder.discard(tmp_path, TOPIC, gone), "the job is not disturbed"
+
+    totals = run(owner, tmp_path, observe=observe)
+    assert gone
+    assert totals.problems == []
+    assert folder.discard(tmp_path, TOPIC, gone)
+    home = topic_folder(tmp_path, TOPIC)
+    assert {each.ledger_id for each in files(home)} == {each.ledger for each in read_manifest(home)} == {5}
+    assert run(owner, tmp_path).problems == []
+    assert {each.ledger_id for each in files(home)} == {5}
+
+
 def test_the_file_of_the_last_ledger_stays(owner: FakeOwner, tmp_path: Path) -> None:
     """The empty ledger behind it left the list when a broker opened the topic; the file may be the only copy."""
     run(owner, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import trio
 from managed_ledger.errors import ObjectError
 from managed_ledger.tiers import ObjectPlace
 from quire.client.packing import pack
-from quire.offload.folder import ledger_path, topic_folder
+from quire.offload.folder import discard, ledger_path, locked, topic_folder
 from quire.offload.parquet import LedgerFile, OffloadedLedger, write_ledger
 from quire.servers.broker import tiered_storage
 from quire.servers.broker.config import BROKER
@@ -170,13 +171,66 @@ async def test_a_folder_that_does_not_answer_is_an_error_and_other_files_are_rea
     monkeypatch.setattr(tiered_storage, "READ_S", 0.05)
     try:
         for _ in range(2):
-            with pytest.raises(ObjectError, match="was not read in"):
+            with pytest.raises(ObjectError, match="did not answer in"):
                 await read_all(storage, place)
         monkeypatch.setattr(tiered_storage, "READ_S", 30)
         assert await read_all(storage, other) == entries_of(2)
     finally:
         answer.set()
     assert await read_all(storage, place) == entries_of(1)
+
+
+async def test_a_file_is_deleted_and_not_kept_open(storage: TieredStorage, tmp_path: Path) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    assert await read_all(storage, place) == entries_of(1)
+    assert await read_all(storage, other) == entries_of(2)
+    await storage.delete([place])
+    assert not path_of(tmp_path, place).exists()
+    assert list(storage._files) == [other]
+    await storage.delete([place, place._replace(uid=UIDS[9])])
+    with pytest.raises(ObjectError, match="ledger-1-"):
+        await read_all(storage, place)
+    assert await read_all(storage, other) == entries_of(2)
+
+
+async def test_a_deletion_waits_for_an_offloading_and_fails_if_that_does_not_end(
+    storage: TieredStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make(tmp_path, 1)
+    monkeypatch.setattr(tiered_storage, "IN_USE_RETRY_S", 0.01)
+    tries = 0
+
+    def counted(*given: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        return discard(*given)
+
+    monkeypatch.setattr(tiered_storage, "discard", counted)
+    with ExitStack() as lock:
+        lock.enter_context(locked(topic_folder(tmp_path, TOPIC)))
+        monkeypatch.setattr(tiered_storage, "IN_USE_S", 0.05)
+        with pytest.raises(ObjectError, match="while it is being offloaded"):
+            await storage.delete([place])
+        assert await read_all(storage, place) == entries_of(1)
+        monkeypatch.setattr(tiered_storage, "IN_USE_S", 60)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(storage.delete, [place])
+            await until(lambda: tries > 2)
+            assert path_of(tmp_path, place).exists()
+            lock.close()
+    assert not path_of(tmp_path, place).exists()
+
+
+async def test_a_deletion_that_cannot_be_made_says_why(storage: TieredStorage, tmp_path: Path) -> None:
+    place = make(tmp_path, 1)
+    with pytest.raises(ObjectError, match="is not the path of a topic"):
+        await storage.delete([place._replace(log_name="other")])
+    os.rename(tmp_path, tmp_path.with_name("elsewhere"))
+    with pytest.raises(ObjectError, match="No such file"):
+        await storage.delete([place])
+    os.mkdir(tmp_path)
+    with pytest.raises(ObjectError, match="is empty: mount it"):
+        await storage.delete([place])
 
 
 # Keys
@@ -193,11 +247,15 @@ async def test_the_storage_is_what_the_keys_say(tmp_path: Path) -> None:
     storage = await open_tiered_storage(BROKER.build(given).tiered)
     assert storage is not None
     assert (storage.driver, storage.are_first, storage.deletion_lag_ms) == ("quire-parquet", False, 14400000)
+    assert storage.are_deleted
     assert await read_all(storage, place) == entries_of(1)
     del given["managedLedgerDataReadPriority"], given["managedLedgerOffloadDeletionLagMs"]
     storage = await open_tiered_storage(BROKER.build(given).tiered)
     assert storage is not None
     assert (storage.are_first, storage.deletion_lag_ms) == (True, -1)
+    storage = await open_tiered_storage(BROKER.build(given | {"quireDeleteTrimmedFiles": False}).tiered)
+    assert storage is not None
+    assert not storage.are_deleted
     assert await open_tiered_storage(BROKER.build().tiered) is None
 
 
