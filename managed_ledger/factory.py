@@ -127,6 +127,11 @@ class ManagedLedgerFactory:
         return self._services.ledgers
 
     @property
+    def objects(self) -> Objects | None:
+        """Return the storage of offloaded ledgers."""
+        return self._services.objects
+
+    @property
     def config(self) -> ManagedLedgerConfig:
         return self._services.config
 

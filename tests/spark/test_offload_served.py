@@ -176,7 +176,16 @@ def test_a_consumer_reads_on_when_ledgers_have_left_the_bookie(topic: str, tmp_p
         files = engines_read(None, topic_folder(out, topic))
         assert received[: len(files)] == files
         client.close()
+        counted(server, "brk_ledgeroffloader_read_offload_data_latency_count")
         files_go_with_their_ledgers(server, topic, topic_folder(out, topic))
+        counted(server, 'brk_ledgeroffloader_delete_offload_ops_total{cluster="standalone",namespace="public/default",')
+
+
+def counted(server: StandaloneProcess, beginning: str) -> None:
+    """Check that the first series with this beginning is above 0."""
+    text = web.get(f"{server.web}/metrics", timeout=60).text
+    line = next(each for each in text.splitlines() if each.startswith(beginning))
+    assert float(line.rpartition(" ")[2]) > 0, line
 
 
 def files_go_with_their_ledgers(server: StandaloneProcess, topic: str, home: Path) -> None:

@@ -19,8 +19,9 @@ import trio
 
 from cursors.doors import Readable
 from managed_ledger.errors import ObjectError
-from managed_ledger.tiers import ObjectPlace
+from managed_ledger.tiers import ObjectPlace, Objects
 from quire.offload.folder import discard, ledger_path, topic_folder
+from quire.servers.broker.tiered_metrics import ObjectCounts
 from quire.service.config import MS, conf_key
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
@@ -138,6 +139,11 @@ async def open_tiered_storage(keys: TieredStorageKeys) -> TieredStorage | None:
     return storage
 
 
+def counts_of(objects: Objects | None) -> ObjectCounts | None:
+    """Return the counts of a storage; None: there is none."""
+    return objects.counts if isinstance(objects, TieredStorage) else None
+
+
 def _load() -> type[OffloadedLedger]:
     """Import the reader, which takes a while."""
     from quire.offload.parquet import OffloadedLedger
@@ -157,11 +163,13 @@ class TieredStorage:
         self.are_deleted = are_deleted
         self._files: dict[ObjectPlace, _File] = {}
         """The one that was read last is the last one."""
+        self.counts = ObjectCounts()
         self._threads = trio.CapacityLimiter(THREADS_MAX)
 
     async def open(self, place: ObjectPlace) -> Readable:
         """Open a file. Raises ObjectError."""
-        await self.read(place, _File.opened)
+        with self.counts.reading(place.log_name, lambda counts: counts.opens):
+            await self.read(place, _File.opened)
         return _Reader(self, place)
 
     async def verify(self, place: ObjectPlace) -> None:
@@ -171,15 +179,27 @@ class TieredStorage:
         file = self._file(place)
         size = due = 0
         while due < place.entries:
-            found, due = await self._in_thread(place, partial(file.size_from, due))
+            with self.counts.reading(place.log_name, lambda counts: counts.reads) as counts:
+                found, due = await self._in_thread(place, partial(file.size_from, due))
+                counts.bytes_read += found
             size += found
         if size != place.size:
+            self.counts.of(place.log_name).read_errors += 1
             raise ObjectError(f"{file.path} has {size} bytes of entries, and ledger {place.ledger_id} has {place.size}")
 
     async def delete(self, places: Sequence[ObjectPlace]) -> None:
         """Delete files of one topic, as far as they exist. Raises ObjectError: some may be left."""
         for place in places:
             self._files.pop(place, None)  # an open file keeps its room on the disk
+        counts = self.counts.of(places[0].log_name)
+        try:
+            await self._delete(places)
+        except ObjectError:
+            counts.deletions_failed += len(places)
+            raise
+        counts.deleted += len(places)
+
+    async def _delete(self, places: Sequence[ObjectPlace]) -> None:
         topic, gone = self._file(places[0]).topic, {(place.ledger_id, place.uid) for place in places}
         deadline = trio.current_time() + IN_USE_S
         while not await self._in_thread(places[0], partial(discard, self._folder, topic, gone)):
@@ -231,7 +251,11 @@ class _Reader:
         self._place = place
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        return await self._storage.read(self._place, lambda file: file.entries(first, last, size_max))
+        storage, place = self._storage, self._place
+        with storage.counts.reading(place.log_name, lambda counts: counts.reads) as counts:
+            found = await storage.read(place, lambda file: file.entries(first, last, size_max))
+            counts.bytes_read += sum(map(len, found))
+        return found
 
 
 class _File:

@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from managed_ledger.errors import ObjectError
 from managed_ledger.tiers import ObjectPlace
 from quire.client.packing import pack
 from quire.offload.folder import discard, ledger_path, locked, topic_folder
 from quire.offload.parquet import LedgerFile, OffloadedLedger, write_ledger
-from quire.servers.broker import tiered_storage
+from quire.servers.broker import tiered_metrics, tiered_storage
 from quire.servers.broker.config import BROKER
-from quire.servers.broker.tiered_storage import TieredStorage, open_tiered_storage
+from quire.servers.broker.tiered_metrics import ObjectCounts, register_objects
+from quire.servers.broker.tiered_storage import TieredStorage, counts_of, open_tiered_storage
 from quire.service.errors import ConfigError
+from quire.service.metrics import Metrics
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.real_clock  # threads
@@ -225,12 +228,102 @@ async def test_a_deletion_that_cannot_be_made_says_why(storage: TieredStorage, t
     place = make(tmp_path, 1)
     with pytest.raises(ObjectError, match="is not the path of a topic"):
         await storage.delete([place._replace(log_name="other")])
-    os.rename(tmp_path, tmp_path.with_name("elsewhere"))
+    os.rename(tmp_path, tmp_path.with_name(f"{tmp_path.name}-elsewhere"))
     with pytest.raises(ObjectError, match="No such file"):
         await storage.delete([place])
     os.mkdir(tmp_path)
     with pytest.raises(ObjectError, match="is empty: mount it"):
         await storage.delete([place])
+
+
+# Metrics
+
+
+def samples(storage: TieredStorage) -> dict[str, float]:
+    """Return what a scrape has, by name, namespace and status; of summaries the number."""
+    metrics = Metrics()
+    register_objects(metrics, counts_of(storage), "c")
+    found = {}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        for each in family.samples:
+            if each.name.startswith("brk_") and not each.name.endswith(("_sum", "_latency")):
+                assert each.labels.pop("cluster") == "c"
+                name = each.name.removeprefix("brk_ledgeroffloader_")
+                found[f"{name} {' '.join(each.labels.values())}"] = each.value
+    return found
+
+
+async def test_reads_deletions_and_their_failures_are_counted(storage: TieredStorage, tmp_path: Path) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    assert samples(storage) == {}
+    await read_all(storage, place)
+    found = samples(storage)
+    assert found["read_offload_error_total public/default"] == 0
+    assert found["read_offload_index_latency_count public/default"] == 1
+    assert found["read_offload_data_latency_count public/default"] >= 3
+    counts = storage.counts.of(NAME)
+    assert counts.bytes_read == place.size
+    await storage.verify(place)
+    assert counts.bytes_read == 2 * place.size
+
+    path_of(tmp_path, place).unlink()
+    storage._files.clear()
+    for number, read in enumerate((storage.open, storage.verify), 1):
+        with pytest.raises(ObjectError):
+            await read(place)
+        assert samples(storage)["read_offload_error_total public/default"] == number
+    with pytest.raises(ObjectError):
+        await storage.verify(other._replace(size=1))
+    assert counts.read_errors == 3
+    reader = await storage.open(other)
+    path_of(tmp_path, other).write_bytes(b"")
+    storage._files.clear()
+    with pytest.raises(ObjectError):
+        await reader.read(0, 1, size_max=1)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await reader.read(0, 1, size_max=1)
+    assert counts.read_errors == 4, "a read that its user gave up is no failure"
+
+    await storage.delete([place, other])
+    os.rename(tmp_path, tmp_path.with_name(f"{tmp_path.name}-elsewhere"))
+    with pytest.raises(ObjectError):
+        await storage.delete([place])
+    found = samples(storage)
+    assert found["delete_offload_ops_total public/default succeed"] == 2
+    assert found["delete_offload_ops_total public/default failed"] == 1
+
+
+async def test_namespaces_above_the_bound_share_their_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiered_metrics, "NAMESPACES_MAX", 2)
+    counts = ObjectCounts()
+    for number in range(5):
+        counts.of(f"public/n{number}/persistent/a").read_errors += 1
+    counts.of("public/n0/persistent/b").read_errors += 1
+    assert {name: found.read_errors for name, found in counts.namespaces.items()} == {
+        "public/n0": 2,
+        "public/n1": 1,
+        "quire_rest": 3,
+    }
+
+
+async def test_the_rate_is_that_of_the_last_full_minute() -> None:
+    counts = ObjectCounts().of(NAME)
+    now = counts._began
+    assert counts.rate(now) == 0
+    counts.bytes_read = 640
+    assert counts.rate(now + 10) == pytest.approx(64), "of the first minute as far as it goes"
+    assert counts.rate(now + 64) == pytest.approx(10)
+    counts.bytes_read += 6400
+    assert counts.rate(now + 100) == pytest.approx(10)
+    assert counts.rate(now + 128) == pytest.approx(100)
+    assert counts.rate(now + 192) == 0
+
+
+def test_a_broker_without_such_a_storage_has_no_series() -> None:
+    metrics = Metrics()
+    register_objects(metrics, counts_of(None), "c")
+    assert [line for line in metrics.exposition().decode().splitlines() if not line.startswith("#")] == []
 
 
 # Keys
