@@ -321,6 +321,34 @@ def test_a_file_is_durable_before_it_has_its_name_and_its_name_before_it_counts(
     ]
 
 
+def test_the_name_of_a_file_is_durable_before_the_next_job_completes_it(
+    owner: FakeOwner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first job is killed after it has given the file its name, and before that is durable."""
+    sync = folder.sync
+    home = topic_folder(tmp_path, TOPIC)
+
+    def killed(path: Path) -> None:
+        if path == home and any(not file.temporary for file in files(home)):
+            raise Killed
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", killed)
+    with pytest.raises(Killed):
+        run(owner, tmp_path)
+    assert [file.temporary for file in files(home)] == [False]
+    assert not owner.state(3).complete
+    steps: list[str] = []
+
+    def recorded(path: Path) -> None:
+        steps.append(f"{path.name} synced")
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", recorded)
+    run(owner, tmp_path, observe=lambda at, ledger: steps.append(at))
+    assert steps[: steps.index("completed")] == [f"{home.name} synced"]
+
+
 def test_a_released_ledger_has_no_file_and_can_be_offloaded_again(owner: FakeOwner, tmp_path: Path) -> None:
     run(owner, tmp_path)
     before = owner.state(3).uid
