@@ -45,6 +45,17 @@ class Mode:
         self.keep = self._status.run
         """Job that writes each change, if `is_kept`."""
 
+    @property
+    def reason(self) -> str:
+        """Return why the bookie is read-only, for an operator; empty: it is writable."""
+        if not self.read_only:
+            return ""
+        if self._stopping:
+            return "it stops"
+        if self._forced:
+            return "forceReadOnlyBookie=true"
+        return self._disks.reason or "an operator said so; PUT /api/v1/bookie/state/readonly ends it"
+
     def set(self, read_only: bool) -> None:
         """Obey an operator. A bookie configured as read-only, or with a full disk, stays read-only."""
         if not self._forced:

@@ -66,6 +66,8 @@ Fetch = Callable[[str], Awaitable[bytes]]
 """Request a URL; return the body of a 200. Raises OSError."""
 AskSpace = Callable[[str], Awaitable[tuple[int, int]]]
 """Ask a bookie for the bytes of its disks, all and free ones. Raises BookieUnavailableError."""
+REASON_MAX: Final = 500
+"""Characters."""
 Facts = Callable[[], Awaitable["BookieFacts"]]
 
 
@@ -131,6 +133,15 @@ def thresholds_in(body: bytes) -> dict[str, str]:
     if not isinstance(found, dict):
         raise ValueError("its configuration is no JSON object")
     return {key: str(found[key])[:100] for key in THRESHOLD_KEYS if key in found}
+
+
+def reason_in(body: bytes) -> str:
+    """Return why a bookie is read-only, of its state; empty: it does not say, as one of the original. Raises
+    ValueError."""
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError("its state is no JSON object")
+    return str(found.get("readOnlyReason") or "")[:REASON_MAX]
 
 
 def journal_in(text: str) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
@@ -279,6 +290,8 @@ class Disks:
         await self._tried(facts, "its disks", partial(self._ask_space, facts))
         facts.web_url = "" if info is None else bookies.web_url(info)
         if facts.web_url:
+            if state == "read-only":
+                await self._tried(facts, "its state", partial(self._ask_state, facts))
             await self._tried(facts, "its configuration", partial(self._ask_config, facts))
             await self._tried(facts, "its metrics", partial(self._ask_metrics, facts))
         return facts
@@ -287,6 +300,9 @@ class Disks:
         start = trio.current_time()
         facts.space = DiskSpace(*await self._space_of(facts.bookie_id))
         facts.answer_ms = round((trio.current_time() - start) * 1000, 2)
+
+    async def _ask_state(self, facts: BookieFacts) -> None:
+        facts.reason = reason_in(await self._fetch(f"{facts.web_url}/api/v1/bookie/state?reason=true"))
 
     async def _ask_config(self, facts: BookieFacts) -> None:
         facts.thresholds = thresholds_in(await self._fetch(f"{facts.web_url}/api/v1/config/server_config"))

@@ -13,6 +13,8 @@ from urllib.parse import quote, urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect
 
+from tests.browser.colours import told_by_colour_alone
+
 WAIT_MS = 8_000
 """Deadline of what a page is to show."""
 expect.set_options(timeout=WAIT_MS)
@@ -62,11 +64,13 @@ class Look:
         expect(dialog).to_have_count(0)
 
     def accessible(self) -> None:
-        """Check the page with axe: WCAG 2.1 A and AA, contrast included."""
+        """Check the page with axe: WCAG 2.1 A and AA, contrast included; and that colours have signs beside them."""
         options: dict[str, Any] = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
         found = Axe().run(self.page, options=options).response["violations"]
         said = [f"{each['id']}: {each['help']}: {[node['html'][:200] for node in each['nodes']][:3]}" for each in found]
         assert not said, "\n".join(said)
+        alone = told_by_colour_alone(self.page)
+        assert not alone, "\n".join(alone)
 
     def narrow(self) -> None:
         """Make the page 390 pixels wide, and check that nothing has to be scrolled sideways."""

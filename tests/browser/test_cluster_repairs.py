@@ -118,6 +118,22 @@ def test_bookies_have_disks_and_thresholds_of_their_web_ports(look: Look) -> Non
     checked(look, "bookies")
 
 
+def test_a_bookie_that_takes_no_entries_says_why(look: Look) -> None:
+    found = web.get(f"{look.base}{BASE}/bookies").json()["bookies"]
+    mode = f"{found[1]['webUrl']}/api/v1/bookie/state/readonly"
+    web.request("PUT", mode, json={"readOnly": True}).raise_for_status()
+    try:
+        wait_until(lambda: web.get(f"{look.base}{BASE}/bookies").json()["bookies"][1]["reason"] != "")
+        look.go("bookies")
+        look.shows("3 writable")
+        look.shows("It takes no entries")
+        look.shows("an operator said so")
+        checked(look, "read-only")
+    finally:
+        web.request("PUT", mode, json={"readOnly": False}).raise_for_status()
+    wait_until(lambda: web.get(f"{look.base}{BASE}/bookies").json()["bookies"][1]["state"] == "writable")
+
+
 def test_a_killed_bookie_is_seen_as_missing_copies_until_they_are_made_again(look: Look, cluster: LocalCluster) -> None:
     for topic in TOPICS:  # closes ledgers, so that their sizes are known
         path = topic.replace("://", "/")

@@ -12,12 +12,14 @@ Brokers ask each other, so the rows of this one are never behind a table that wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import trio
 
 from broker.admin.requests import AdminCall
 from broker.admin.stats.broker_stats import loaded_topics
+from broker.console.topics.owned import bundles_of
 from broker.console.topics.silent import SilentBundles
 from broker.console.topics.table import MEASURED, Curves, Row, TopicTable
 from broker.errors import BrokerError, TopicNotFoundError
@@ -92,8 +94,10 @@ class Sampler:
         """Held while the rows of this broker are made."""
         self._looking = trio.Lock()
         """Held while the table is made, which waits for others."""
-        self._silent: dict[str, float] = {}
-        """Times until which brokers are not asked, by URL."""
+        self._silent: dict[str, tuple[float, Collection[str]]] = {}
+        """Times until which brokers are not asked, and their bundles, by URL."""
+        self._registered: dict[str, Collection[str]] = {}
+        """Other brokers by URL, with the bundles of their reports, as of the last look."""
         self._used_at = -1.0
 
     @property
@@ -174,19 +178,17 @@ class Sampler:
 
     async def _elsewhere(self, call: AdminCall) -> tuple[list[dict[str, Row]], SilentBundles]:
         """Return the rows of other brokers, and the bundles of those that did not answer."""
-        cluster, found, silent = call.cluster, list[dict[str, Row]](), list[str]()
-        others = cluster.others
+        cluster, found, others = call.cluster, list[dict[str, Row]](), call.cluster.others
         if others is None or not cluster.broker_id:
             return found, SilentBundles(())
+        now = trio.current_time()
+        self._silent = {url: known for url, known in self._silent.items() if now < known[0]}
+        fresh: dict[str, Collection[str]] = {}
 
         async def ask(other: tuple[str, Collection[str]]) -> None:
             url, bundles = other
             rows: dict[str, Row] = {}
             place: int | None = 0
-            if trio.current_time() < self._silent.get(url, 0.0):
-                silent.extend(bundles)
-                return
-            self._silent.pop(url, None)
             try:
                 with trio.fail_after(ASK_S):
                     while place is not None:
@@ -196,16 +198,39 @@ class Sampler:
             except (BrokerError, ValueError, trio.TooSlowError) as error:
                 reason = str(error) or f"no answer within {ASK_S:g} s"
                 log.warning("topics of a broker unknown", broker=url, reason=reason)
-                silent.extend(bundles)
-                self._silent[url] = trio.current_time() + SILENT_S
+                fresh[url] = bundles
             found.append(rows)
 
-        await for_each(await _others(call, others.url_of), ask, at_once=ASKERS, name="topics of others")
-        return found, SilentBundles(silent)
+        try:
+            self._registered = dict(await _others(call, others.url_of))
+        except (MetadataError, BrokerError) as error:
+            log.warning("other brokers unknown: those of the last look are asked", reason=str(error))
+        asked = [other for other in self._registered.items() if other[0] not in self._silent]
+        await for_each(asked, ask, at_once=ASKERS, name="topics of others")
+        if fresh:
+            owned = await _owned(call, fresh, others.url_of)
+            until = trio.current_time() + SILENT_S
+            self._silent |= {url: (until, {*told, *owned.get(url, ())}) for url, told in fresh.items()}
+        # One whose session has ended since is not registered, and others may have its bundles.
+        left = (known for url, (_, known) in self._silent.items() if url in self._registered)
+        return found, SilentBundles(chain.from_iterable(left))
+
+
+async def _owned(
+    call: AdminCall, silent: Collection[str], url_of: Callable[[Any], str]
+) -> Mapping[str, Collection[str]]:
+    """Return the bundles of brokers by URL, as their nodes tell it; nothing if the metadata do not answer in time."""
+    try:
+        with trio.fail_after(ASK_S):
+            return await bundles_of(call.cluster.metadata, silent, url_of)
+    except (MetadataError, trio.TooSlowError) as error:
+        log.warning("bundles of silent brokers unknown", reason=str(error) or f"no answer within {ASK_S:g} s")
+        return {}
 
 
 async def _others(call: AdminCall, url_of: Callable[[Any], str]) -> list[tuple[str, Collection[str]]]:
-    """Return the web URLs of the other registered brokers, with the names of their bundles."""
+    """Return the web URLs of the other registered brokers, with the names of their bundles. Raises MetadataError,
+    BrokerError."""
     cluster, found = call.cluster, list[tuple[str, Collection[str]]]()
     try:
         names = await cluster.metadata.children(BROKERS)
@@ -216,8 +241,6 @@ async def _others(call: AdminCall, url_of: Callable[[Any], str]) -> list[tuple[s
                 found.append((url_of(report.broker), report.bundles))
     except NoNodeError:
         pass
-    except (MetadataError, BrokerError) as error:
-        log.warning("other brokers unknown", reason=str(error))
     return found
 
 

@@ -119,6 +119,9 @@ class BookieResources:
             "shuttingDown": self._bookie.is_stopping,
             "availableForHighPriorityWrites": not failed and self._bookie.disks.takes_urgent,
         }
+        if self._bookie.read_only and request.query_params.get("reason") == "true":
+            # Only on request: without it the answer has the names that the original's has.
+            state["readOnlyReason"] = self._bookie.mode.reason
         unusable = {
             folder: reason
             for health in (self._bookie.journals, self._bookie.directories)

@@ -229,7 +229,7 @@ async def _facts(bookie: Bookie) -> BookieFacts:
             "queuedBytesMax": float(config.journal.queue_size_max),
             "writeFailures": float(journal.write_failures),
         },
-        reason=bookie.disks.reason,
+        reason=bookie.mode.reason,
     )
 
 

@@ -44,7 +44,7 @@ function one(each, open) {
     h("div", { class: "card-body" },
       used === null ? h("p", { class: "muted" }, each.state === "gone" ? "It does not run: its disks are not known." : "The size of its disks is not known.")
         : meter(used, `${bytes(each.total - each.free)} of ${bytes(each.total)} used, ${bytes(each.free)} free`, { warn, label: `Disk of ${each.bookie}` }),
-      each.reason && h("div", { class: "notice warn" }, h("p", { class: "notice-title" }, "It takes no entries"), h("p", {}, each.reason))),
+      each.reason && h("div", { class: "notice warn" }, h("p", { class: "notice-title" }, h("span", { class: "mark", "aria-hidden": "true" }, "!"), "It takes no entries"), h("p", {}, each.reason))),
     facts([
       ["Rack", each.rack ?? "not assigned"],
       ["Answers in", each.answerMs === null ? "–" : `${each.answerMs} ms`, "time of its answer to the question about its disks"],

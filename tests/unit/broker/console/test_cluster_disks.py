@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.console.cluster_disks import journal_in, thresholds_in
+from broker.console.cluster_disks import journal_in, reason_in, thresholds_in
 
 QUIRE = """
 bookie_journal_JOURNAL_SYNC_count{success="true"} 12
@@ -65,3 +65,11 @@ def test_thresholds_are_the_keys_that_the_bookie_has() -> None:
     for wrong in (b"[]", b"no"):
         with pytest.raises(ValueError, match=r"JSON|Expecting"):
             thresholds_in(wrong)
+
+
+def test_a_bookie_says_why_it_is_read_only_and_one_of_the_original_does_not() -> None:
+    assert reason_in(b'{"readOnly": true, "readOnlyReason": "no room on /data"}') == "no room on /data"
+    assert reason_in(b'{"running": true, "readOnly": true}') == ""
+    for bad in (b"[1]", b"no"):
+        with pytest.raises(ValueError, match=r"object|Expecting"):
+            reason_in(bad)

@@ -13,6 +13,9 @@ from broker.console.topics import sampler
 from broker.console.topics.sampler import ASK_S, EVERY_S, PART, SILENT_S, Sampler
 from broker.console.topics.silent import SilentBundles
 from broker.errors import ServiceNotReadyError
+from broker.ownership.values import Owner, encode_owner
+from quire.metadata.errors import MetadataUnavailableError
+from quire.metadata.local.memory import MemoryStore, MemoryTree
 
 TOPIC = "persistent://public/default/"
 
@@ -55,9 +58,11 @@ async def asked(monkeypatch: pytest.MonkeyPatch, others: FakeOthers) -> tuple[li
     return await Sampler()._elsewhere(call_of(others))
 
 
-def call_of(others: FakeOthers) -> Any:
-    others_of: Any = SimpleNamespace(call=others.call, url_of=str)
-    return SimpleNamespace(cluster=SimpleNamespace(others=others_of, broker_id="me", wall_ms=lambda: 1))
+def call_of(others: FakeOthers, metadata: Any = None) -> Any:
+    others_of: Any = SimpleNamespace(call=others.call, url_of=lambda owner: owner.web_url)
+    cluster = SimpleNamespace(others=others_of, broker_id="me", wall_ms=lambda: 1)
+    cluster.metadata = MemoryStore(MemoryTree()) if metadata is None else metadata
+    return SimpleNamespace(cluster=cluster)
 
 
 async def test_rows_of_all_brokers_come_in_parts_and_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +102,52 @@ async def test_bundles_of_brokers_without_an_answer_are_silent(monkeypatch: pyte
     others = FakeOthers(a=None, b=ServiceNotReadyError("away"), good=[{"rows": [], "next": None}])
     _, silent = await asked(monkeypatch, others)
     assert [silent.has(f"persistent://public/{name}/x") for name in ("a", "b", "good")] == [True, True, False]
+
+
+async def test_a_bundle_that_a_silent_broker_took_since_its_report_is_silent_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metadata = MemoryStore(MemoryTree())
+    owners = {"new": "a", "other": "good", "strange": None}
+    for namespace, url in owners.items():
+        owner = b"no JSON" if url is None else encode_owner(Owner(broker_url=f"pulsar://{url}", web_url=url))
+        await metadata.create(f"/namespace/public/{namespace}/0x00000000_0xffffffff", owner, make_parents=True)
+    others = FakeOthers(a=None, good=[{"rows": [], "next": None}] * 3)
+    await asked(monkeypatch, others)  # (sets the URLs)
+    made = Sampler()
+    for _ in range(2):
+        _, silent = await made._elsewhere(call_of(others, metadata))
+        names = ("a", "new", "other", "strange")
+        assert [silent.has(f"persistent://public/{name}/x") for name in names] == [True, True, False, False]
+
+
+async def test_brokers_are_those_of_the_last_look_while_the_metadata_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = FakeOthers(a=None, good=[{"rows": [one_row("x", 1)], "next": None}] * 3)
+    await asked(monkeypatch, others)
+    others.rows["good"] = [{"rows": [one_row("x", 1)], "next": None}] * 2
+    made, call = Sampler(), call_of(others)
+    await made._elsewhere(call)
+
+    async def fails(call: Any, url_of: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise MetadataUnavailableError("away")
+
+    monkeypatch.setattr(sampler, "_others", fails)
+    found, silent = await made._elsewhere(call)
+    assert ([list(rows) for rows in found], silent.has("persistent://public/a/x")) == ([[TOPIC + "x"]], True)
+
+
+async def test_a_broker_that_is_no_longer_registered_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = FakeOthers(a=None)
+    await asked(monkeypatch, others)
+    made, call = Sampler(), call_of(others)
+    _, silent = await made._elsewhere(call)
+    assert silent.has("persistent://public/a/x")
+    del others.rows["a"]
+    _, silent = await made._elsewhere(call)
+    assert not silent.has("persistent://public/a/x"), "its session has ended: others may serve its bundles"
 
 
 async def test_brokers_that_hang_do_not_keep_the_table_from_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:

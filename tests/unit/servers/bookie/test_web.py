@@ -68,9 +68,12 @@ async def test_the_state_is_told_and_changed_in_the_originals_json(tmp_path: Pat
             "shuttingDown": False,
             "availableForHighPriorityWrites": True,
         }
+        _, text = await ask("/api/v1/bookie/state?reason=true")
+        assert json.loads(text)["readOnlyReason"] == "an operator said so; PUT /api/v1/bookie/state/readonly ends it"
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": "x"}))[0] == 400
         assert (await ask("/api/v1/bookie/state/readonly", "PUT", {"readOnly": False}))[0] == 200
         assert not bookie.read_only
+        assert "readOnlyReason" not in (await ask("/api/v1/bookie/state?reason=true"))[1]
 
 
 async def test_a_mode_that_is_set_is_on_the_disk_when_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
