@@ -62,7 +62,8 @@ MESSAGES = 90
 """Messages of a life that are confirmed at least."""
 KILLS = 14
 """Kills at steps in a life, at most."""
-LIVENESS_S = 120.0
+LIVENESS_S = 30.0
+"""Virtual seconds in which a healed system must do what is asked."""
 ANSWER_S = 5.0
 PROBABILITY = 0.12
 """Of a kill at a step of a job or of a storage."""
@@ -433,14 +434,16 @@ class OffloadStory:
         known = {(info.ledger_id, state_of(info).uid) for info in ledgers}
         return [ledger_id for ledger_id, uid, _ in self.mount.names() if (ledger_id, uid) not in known]
 
-    async def until(self, name: str, work: Callable[[], Awaitable[object]], text: str) -> None:
+    async def until(
+        self, name: str, work: Callable[[], Awaitable[object]], text: str, within_s: float = LIVENESS_S
+    ) -> None:
         """Repeat `work` until it returns something that is true. Raises ViolationError."""
         found: object = None
-        with trio.move_on_after(LIVENESS_S):
+        with trio.move_on_after(within_s):
             while not found:
                 with suppress(OwnerAwayError, ManagedLedgerError, CursorError, ObjectError):
                     found = await work()
-                await trio.sleep(0 if found else 0.2)
+                await trio.sleep(0 if found else 1.0)
         require(bool(found), name, text)
 
     # The story
@@ -461,10 +464,13 @@ class OffloadStory:
             nursery.start_soon(self.look_back, name="look back")
             async with trio.open_nursery() as clients:
                 clients.start_soon(work, name="producer")
-                clients.start_soon(self._consume, lambda: done, name="consumer")
+                clients.start_soon(self.consume, lambda: done, name="consumer")
                 await self.nemesis(lambda: is_sent)
                 done = True
+                clients.cancel_scope.deadline = trio.current_time() + LIVENESS_S
             nursery.cancel_scope.cancel()
+        missing = sorted(self.confirmed - self.read)
+        require(not missing, "AllAckedEntriesAreReadable", f"{missing[:9]} of {len(missing)} are not read")
         await self.check_copies()
 
         await self.until("AllAckedEntriesAreReadable", self.read_back, "the log is not read from its beginning")
@@ -483,11 +489,6 @@ class OffloadStory:
         self.kills_left = KILLS
         await self._delete()
 
-    async def _consume(self, done: Callable[[], bool]) -> None:
-        with trio.move_on_after(3000):
-            await self.consume(done)
-            return
-
     async def _delete(self) -> None:
         """Delete the topic, while brokers are killed."""
         is_deleted = False
@@ -501,7 +502,7 @@ class OffloadStory:
 
         async def work() -> None:
             nonlocal is_deleted
-            await self.until("Liveness", delete, "the topic is not deleted")
+            await self.until("Liveness", delete, "the topic is not deleted", KILLS * 4 * ANSWER_S)
             is_deleted = True
 
         await self.job_host.crash(lose_unsynced=False)  # it opens the log, which makes it anew, as clients do
