@@ -15,48 +15,36 @@ bookie still has the ledger. The topic lives twice: at the end of a life it is d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import trio
 
-from bookie.bookie import open_bookie
-from bookie.config import BookieConfig
-from bookie.server import serve_bookie
-from cursors.config import CursorConfig
 from cursors.errors import CursorError
 from managed_ledger import leaving
-from managed_ledger.config import ManagedLedgerConfig
 from managed_ledger.errors import ManagedLedgerError, NoSuchManagedLedgerError, ObjectError
-from managed_ledger.factory import ManagedLedgerFactory, open_factory
 from managed_ledger.ledger_list import decode as decode_list
 from managed_ledger.managed_ledger import ManagedLedger
 from managed_ledger.offloading import state_of
 from managed_ledger.stored_list import log_path
-from quire.ledger.bookies.link_tcp import TcpLink
-from quire.ledger.client import LedgerClient
-from quire.ledger.opening import open_ledger_client
 from quire.ledger.position import Position
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, initialize_layout
-from quire.metadata.local.memory import MemoryStore, MemoryTree
-from quire.world.doors import World
+from quire.metadata.local.memory import MemoryStore
 from simulation.common.checkers import ViolationError, require
 from simulation.common.histories import watched
 from simulation.common.patching import patched
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, run
+from simulation.tiers.brokers import ANSWER_S, BOOKIE, BROKERS, NAME, Brokers
 from simulation.tiers.job import OffloadJob, OwnerAwayError
-from simulation.tiers.storage import Mount, Point, SimObjects, decode, path_of
+from simulation.tiers.storage import decode, path_of
 
 T = TypeVar("T")
 
-NAME = "public/default/persistent/orders"
-BOOKIE, BOOKIE_ID = "bookie", "bookie:3181"
-BROKERS = ("broker-0", "broker-1")
 LIVES = 2
 MESSAGES = 90
 """Messages of a life that are confirmed at least."""
@@ -64,11 +52,10 @@ KILLS = 14
 """Kills at steps in a life, at most."""
 LIVENESS_S = 30.0
 """Virtual seconds in which a healed system must do what is asked."""
-ANSWER_S = 5.0
 PROBABILITY = 0.12
-"""Of a kill at a step of a job or of a storage."""
+"""Probability of a kill at a step of a job or of a storage."""
 METADATA_PROBABILITY = 0.02
-"""Of a kill before or after a write of metadata, of which there are many more."""
+"""Probability of a kill before or after a write of metadata, of which there are many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +75,6 @@ class OffloadSummary:
             f"seed {self.seed}: {self.confirmed} confirmed, {self.read} read, {self.completed} ledgers offloaded,"
             f" {self.left} left their bookie, {self.flips} bits flipped, killed at {kills}, digest {self.digest[:16]}"
         )
-
-
-class _Session(MemoryStore):
-    """Session of a broker, which may be killed before and after each write."""
-
-    point: Point
-
-    async def multi(self, ops: Any) -> list[str]:
-        await self.point("metadata to be written")
-        made = await super().multi(ops)
-        await self.point("metadata written")
-        return made
-
-
-class _Request:
-    def __init__(self, work: Callable[[ManagedLedgerFactory], Awaitable[Any]]) -> None:
-        self.work = work
-        self.done = trio.Event()
-        self.result: Any = None
-        self.error: Exception | None = None
 
 
 class _Sink:
@@ -130,36 +97,13 @@ class _Sink:
         self.done.set()
 
 
-class OffloadStory:
+class OffloadStory(Brokers):
     """One run of the history."""
 
     def __init__(self, universe: Universe) -> None:
-        self.universe = universe
-        self.rng = rng = universe.derive("story")
-        self.tree = MemoryTree()
-        self.mount = Mount(universe.host("mount"))
-        self.bookie_is_ready = trio.Event()
+        super().__init__(universe)
         self.job_host = universe.host("job")
         self.job = OffloadJob(self.job_host, self, self.mount, partial(self.point, self.job_host))
-        self.inboxes: dict[str, trio.MemorySendChannel[_Request]] = {}
-        self.owner = BROKERS[0]
-        self.last_owner: ManagedLedgerFactory | None = None
-        """Broker that has served a request last."""
-        retention = rng.choice((0, 0, -1))
-        self.config = ManagedLedgerConfig(
-            ensemble_size=1,
-            write_quorum=1,
-            ack_quorum=1,
-            entries_max=rng.choice((4, 8)),
-            age_min_minutes=0,
-            retry_timeout_s=5,
-            retention_minutes=retention,
-            retention_mb=retention,
-            retention_check_s=1,
-        )
-        self.lag_ms = rng.choice((0, 0, 1000))
-        self.are_first = rng.random() < 0.7
-        self.verified: set[str] = set()
         self.sent: list[bytes] = []
         self.confirmed: set[int] = set()
         self.read: set[int] = set()
@@ -220,98 +164,6 @@ class OffloadStory:
         for host in hosts:
             if not host.running:
                 await host.restart()
-
-    # Machines
-
-    async def serve_bookie(self, world: World, stop: trio.Event) -> None:
-        config = BookieConfig(
-            bookie_id=BOOKIE_ID,
-            host=BOOKIE,
-            journal_directories=("/journal",),
-            ledger_directories=("/ledgers",),
-            journal_prealloc_mb=1,
-            flush_interval_ms=5000,
-        )
-        metadata = MemoryStore(self.tree)
-        async with open_bookie(world, config, metadata) as bookie, trio.open_nursery() as nursery:
-            await nursery.start(
-                partial(serve_bookie, world, bookie, metadata, bind_address=BOOKIE, stop=stop), name="serve"
-            )
-            self.bookie_is_ready.set()
-
-    @asynccontextmanager
-    async def ledger_client(self, world: World, metadata: MemoryStore) -> AsyncGenerator[LedgerClient, None]:
-        manager = LedgerManager(metadata, ids=SequenceLedgerIds(metadata), rng=world.rng)
-        async with trio.open_nursery() as nursery:
-            connect = partial(TcpLink, world.network, nursery)
-            async with open_ledger_client(world, manager, connect, lambda: [BOOKIE_ID]) as client:
-                yield client
-            nursery.cancel_scope.cancel()
-
-    async def serve_broker(self, name: str, world: World, stop: trio.Event) -> None:
-        """Run a broker, which answers the requests in its inbox."""
-        point = partial(self.point, self.universe.host(name))
-        metadata = _Session(self.tree)
-        metadata.point = point
-        objects = SimObjects(self.mount, world.rng, point, self.verified, are_first=self.are_first, lag_ms=self.lag_ms)
-        send, receive = trio.open_memory_channel[_Request](1000)
-        self.inboxes[name] = send
-        cursors = CursorConfig(ensemble_size=1, write_quorum=1, ack_quorum=1, retry_timeout_s=5)
-        try:
-            async with (
-                self.ledger_client(world, metadata) as client,
-                open_factory(world, metadata, client, self.config, cursors, objects=objects) as factory,
-                trio.open_nursery() as nursery,
-            ):
-                nursery.start_soon(self._answer_all, factory, receive, name="requests")
-                await stop.wait()
-                nursery.cancel_scope.cancel()
-        finally:
-            self.tree.expire(metadata.session)
-
-    async def _answer_all(self, factory: ManagedLedgerFactory, requests: trio.MemoryReceiveChannel[_Request]) -> None:
-        async with trio.open_nursery() as nursery:
-            async for request in requests:
-                nursery.start_soon(self._answer, factory, request, name="request")
-
-    async def _answer(self, factory: ManagedLedgerFactory, request: _Request) -> None:
-        try:
-            request.result = await request.work(factory)
-        except (ManagedLedgerError, CursorError) as error:
-            request.error = error
-        request.done.set()
-
-    async def ask(self, work: Callable[[ManagedLedgerFactory], Awaitable[T]]) -> T:
-        """Return what the owner answers. Raises OwnerAwayError, ManagedLedgerError, CursorError."""
-        if not self.universe.host(self.owner).running or self.owner not in self.inboxes:
-            await trio.sleep(0.1)
-            raise OwnerAwayError
-        request = _Request(work)
-        self.inboxes[self.owner].send_nowait(request)
-        with trio.move_on_after(ANSWER_S):
-            await request.done.wait()
-        if not request.done.is_set():
-            raise OwnerAwayError
-        if request.error is not None:
-            raise request.error
-        found: T = request.result
-        return found
-
-    async def call(self, work: Callable[[ManagedLedger], Awaitable[T]]) -> T:
-        """As `ask`, with the log, which has the consumer's cursor."""
-
-        async def with_log(factory: ManagedLedgerFactory) -> T:
-            # A broker that gets the topic back has noticed that it had lost it; until then it goes on with it.
-            former = factory.managed_ledgers.get(NAME)
-            if former is not None and self.last_owner is not factory:
-                former.abandon()
-            self.last_owner = factory
-            log = await factory.open(NAME)
-            if "sub" not in log.cursors:
-                await log.open_cursor("sub", initial="earliest")
-            return await work(log)
-
-        return await self.ask(with_log)
 
     # Clients
 
