@@ -1,9 +1,9 @@
 """`scripts/bench bookie`: one bookie process under a raw pipelined generator (version 2, fsync on, 10 ledgers), beside
 one of Apache BookKeeper in interleaved rounds.
 
-Rows: `adds` at full speed, `journals` on two devices beside one, `latency` of adds beside a flush, a compaction and a
-drain, `reads` of entries that are in no cache, `recovery` of a journal, and `large`, a bookie with many ledgers.
-Medians of the rounds are compared; the noise is what the rounds of a row differ by.
+Rows: `adds` at full speed, `journals` on two devices beside one, `latency` of adds beside a flush, a compaction, a
+drain and a scrub, `reads` of entries that are in no cache, `recovery` of a journal, and `large`, a bookie with many
+ledgers. Medians of the rounds are compared; the noise is what the rounds of a row differ by.
 """
 
 from __future__ import annotations

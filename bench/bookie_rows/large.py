@@ -34,10 +34,11 @@ def _value(text: str, name: str) -> float:
     return float(found[1])
 
 
-def collect(bookie: Bookie) -> float:
-    """Run one round of garbage collection; return its seconds."""
+def collect(bookie: Bookie) -> tuple[float, float]:
+    """Run one round of garbage collection; return its seconds, and those of the bookie's processor meanwhile."""
     name = 'bookie_THREAD_RUNTIME_sum{success="true"}'
     before = _exact(bookie.get("/metrics"), name)
+    begun = cpu_s(bookie.pids)
     bookie.put("/api/v1/bookie/gc", {"forceMajor": False, "forceMinor": False})
 
     def done() -> bool:
@@ -45,7 +46,8 @@ def collect(bookie: Bookie) -> float:
 
     if not poll_until(done, GC_S):
         raise RuntimeError(f"a round of garbage collection takes more than {GC_S:g} s")
-    return (_exact(bookie.get("/metrics"), name) - before) / 1000
+    used = cpu_s(bookie.pids) - begun
+    return (_exact(bookie.get("/metrics"), name) - before) / 1000, used
 
 
 def _exact(text: str, sample: str) -> float:
@@ -66,6 +68,8 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
     )
     none = Row(title="  round of GC, nothing deleted", unit="s", bound=Bound(limit=1, better="less", alone=True))
     some = Row(title="  round of GC, 1 % deleted", unit="s", bound=Bound(limit=1, better="less", alone=True))
+    none_cpu = Row(title="  CPU of it", unit="s", bound=Bound(limit=1, better="less", alone=True))
+    some_cpu = Row(title="  CPU of it", unit="s", bound=Bound(limit=1, better="less", alone=True))
     longest = Row(title="  longest pass of the loop", unit="ms", bound=Bound(limit=10, better="less", alone=True))
     conf: dict[str, object] = {
         **CACHES_MB,
@@ -87,8 +91,10 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
             start.add(QUIRE, time.perf_counter() - begun)
             start_cpu.add(QUIRE, cpu_s(bookie.pids))
             passes = [_value(bookie.get("/metrics"), "quire_event_loop_longest_pass_ms")]
-            some.add(QUIRE, collect(bookie))
-            none.add(QUIRE, collect(bookie))
+            for wall, cpu in ((some, some_cpu), (none, none_cpu)):
+                taken, used = collect(bookie)
+                wall.add(QUIRE, taken)
+                cpu.add(QUIRE, used)
             passes.append(_value(bookie.get("/metrics"), "quire_event_loop_longest_pass_ms"))
             longest.add(QUIRE, max(passes))
             memory.add(QUIRE, pss_mb(bookie.pids))
@@ -98,7 +104,7 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
             )
         run.say(f"large: {_size(bookie.folder) / 1e6:,.0f} MB on disk")
     longest.found[QUIRE] = [min(longest.found[QUIRE])]
-    return [start, start_cpu, memory, none, some, longest]
+    return [start, start_cpu, memory, none, none_cpu, some, some_cpu, longest]
 
 
 def _size(folder: Path) -> int:

@@ -1,18 +1,20 @@
 """Latency of adds at a fixed rate: 99 % of them, while the bookie does nothing else, and while it flushes, compacts,
-and is read from its start by a reader that meets the disk.
+is read from its start by a reader that meets the disk, and scrubs. The original has no scrub that can be asked for.
 
 Adds are sent when they are due, whether or not the earlier ones are answered, and times count from then.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from bench.bookie_rows.run import Bound, Row, Run, kind_of
+from bench.bookie_rows.run import APACHE, Bound, Row, Run, kind_of
 from bench.bookies import Bookie, Cluster
 from bench.raw_bookie import LEDGERS, Filled, flood, paced
 
@@ -32,7 +34,12 @@ CONF: dict[str, object] = {
     "isThrottleByBytes": "true",
     "compactionRateByBytes": 30_000_000,
 }
-PHASES = QUIET, FLUSH, DRAIN, COMPACTION = "quiet", "flush", "cold drain", "compaction"
+PHASES = QUIET, FLUSH, DRAIN, COMPACTION, SCRUB = "quiet", "flush", "cold drain", "compaction", "scrub"
+SCRUBBED_PER_S = 10_000
+"""Entries; 60 by default."""
+RESTED_PER_S = 200
+"""The same, between the measurements: a scrub cannot be stopped."""
+_SCRUB = "/api/v1/bookie/scrub"
 
 
 class _Ledgers:
@@ -77,6 +84,8 @@ class _Phases:
         if phase == DRAIN:
             with _draining(self._bookie, self._drained):
                 return self._adds()
+        if phase == SCRUB:
+            return self._while_scrubbing()
         if phase == FLUSH:
             self._fill(FLUSHED_MB, BIG)
         return self._adds()
@@ -99,6 +108,23 @@ class _Phases:
         time.sleep(FLUSH_S + 2)
         self._bookie.put("/api/v1/bookie/gc", {"forceMajor": True, "forceMinor": False})
         return self._adds()
+
+    def _while_scrubbing(self) -> float:
+        self._bookie.put(_SCRUB, {"begin": True, "entriesPerSecond": SCRUBBED_PER_S})
+        before = self._scrub()["rounds"]
+        try:
+            found = self._adds()
+            after = self._scrub()
+            if not after["running"] and after["rounds"] == before:
+                raise RuntimeError(f"there was no scrub: {after['lastFailure']}")
+            self._run.say(f"scrub: {after['entriesRead']:,} entries read, {after['damagedEntries']} of them damaged")
+        finally:
+            self._bookie.put(_SCRUB, {"entriesPerSecond": RESTED_PER_S})
+        return found
+
+    def _scrub(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self._bookie.get(_SCRUB))
+        return report
 
 
 @contextmanager
@@ -132,6 +158,8 @@ def latency_rows(run: Run, seconds: float) -> list[Row]:
         for number in range(run.rounds):
             for phase in PHASES:
                 for kind, each in phases.items():
+                    if phase == SCRUB and kind == APACHE:
+                        continue
                     found = each.measure(phase)
                     rows[phase].add(kind, found)
                     run.say(f"add p99, round {number + 1}, {phase}, {kind}: {found:.1f} ms")

@@ -19,6 +19,7 @@ from quire.metadata.ledger_metadata import Fragment, LedgerMetadata
 from quire.metadata.ledgers import ledger_path
 from quire.metadata.store import Create
 from quire.metadata.zookeeper.store import ZooKeeperConfig, open_store
+from quire.wire.bookkeeper.entry import DigestType
 from quire.world.real import real_world
 
 QUIRE, APACHE = "quire", "apache"
@@ -95,7 +96,11 @@ class Run:
 
     async def _create(self, group: Cluster, ledgers: list[int]) -> None:
         metadata = LedgerMetadata(
-            ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, (group.bookies[0].id,)),)
+            ensemble_size=1,
+            write_quorum=1,
+            ack_quorum=1,
+            digest_type=DigestType.DUMMY,  # the generator computes none
+            fragments=(Fragment(0, (group.bookies[0].id,)),),
         )
         value = ledger_codec.encode(metadata)
         store = await open_store(real_world(), ZooKeeperConfig(servers=(("127.0.0.1", self.zookeeper_port),)))

@@ -187,6 +187,7 @@ class EntryReader:
             size=size,
             ahead_count=options.read_ahead_entries,
             ahead_size=options.sequential_ahead_bytes if is_sequential else options.read_ahead_bytes,
+            dense=is_sequential or count > 1,
         )
         for tries_left in reversed(range(_LOOKS_MAX)):
             try:

@@ -84,17 +84,24 @@ class LocationIndex:
         *,
         ahead_count: int = 0,
         ahead_span: int = 0,
+        dense: bool = False,
     ) -> list[int]:
         """Return the locations of entries `first`, `first + 1`, ... up to the first gap; empty if `first` has no row.
 
         Ends before `stop` (if above ENTRY_ID_MAX: at the end of the ledger). It also ends when there are `count_max`
         entries or soon after a location more than `span_max` bytes from the first one, if the same holds for
         `ahead_count` and `ahead_span`.
+
+        `dense`: few gaps are expected, so that rows are read without their keys as far as that is enough.
         """
         bounds = ((count_max, span_max), (ahead_count, ahead_span))
         found: list[int] = []
+        if dense:
+            self._add_dense(found, ledger_id, first, stop, bounds)
+            if first + len(found) >= stop or _rows_wanted(found, bounds) <= 0:
+                return found
         end = _past(ledger_id) if stop > ENTRY_ID_MAX else _KEY.pack(ledger_id, stop)
-        scan = self._rows.scan(_KEY.pack(ledger_id, first), end)
+        scan = self._rows.scan(_KEY.pack(ledger_id, first + len(found)), end)
         while (wanted := _rows_wanted(found, bounds)) > 0:
             rows = list(islice(scan, wanted))
             if not rows:
@@ -112,6 +119,24 @@ class LocationIndex:
             if len(rows) < wanted:
                 break
         return found
+
+    def _add_dense(
+        self, found: list[int], ledger_id: int, first: int, stop: int, bounds: Sequence[tuple[int, int]]
+    ) -> None:
+        """Append the locations of entries from `first` on, in pieces that have no gap; end before one that may have.
+
+        The keys are not read. No two entries have one location. So if the last of n rows has the location of entry
+        first + n - 1, these are the rows of the n entries.
+        """
+        while (wanted := min(_rows_wanted(found, bounds), stop - first - len(found))) > 0:
+            expected = first + len(found)
+            rows = self._rows.values(_KEY.pack(ledger_id, expected), wanted)
+            values = b"".join(rows)
+            if len(values) != 8 * wanted:
+                return
+            if self._rows.get(_KEY.pack(ledger_id, expected + wanted - 1)) != rows[-1]:
+                return
+            found.extend(_unpack_locations(values))
 
     def get(self, ledger_id: int, entry_id: int) -> int:
         """Return the location of one entry, 0 if it has none."""

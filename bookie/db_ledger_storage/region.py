@@ -8,6 +8,7 @@ ledger. The bytes behind the ids are guarded by the entry's digest, which the cl
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +20,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     RECORD_HEAD,
     SIZE_LENGTH,
     Scan,
+    are_records,
     location_text,
 )
 from bookie.db_ledger_storage.location_index import LocationIndex
@@ -30,8 +32,9 @@ from quire.wire.bookkeeper.run import Run
 _POSITION: Final = 0xFFFFFFFF
 _TAIL_GUESS: Final = 16 << 10
 """Bytes read for a last entry of unknown length; a longer entry takes a second read."""
-_TAIL_MAX: Final = 256 << 10
-"""Largest distance from the last entry to the next one of its ledger that is taken for the entry's length."""
+_TAIL_MAX: Final = 64 << 10
+"""Distance from the last entry to the next one of its ledger that is taken for the entry's length, unless the entry
+before it is more than half as long."""
 CHAIN_RECORDS: Final = 8
 """Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
@@ -68,6 +71,8 @@ class WantedRegion:
     size: int
     ahead_count: int
     ahead_size: int
+    dense: bool = False
+    """Few gaps are expected between the entries."""
 
 
 class Region(NamedTuple):
@@ -94,6 +99,7 @@ def read_region(logs: ReadableLogs, locations: LocationIndex, wanted: WantedRegi
         wanted.size,
         ahead_count=wanted.ahead_count + 1,
         ahead_span=wanted.ahead_size,
+        dense=wanted.dense,
     )
     return read_found(logs, wanted, found) if found else None
 
@@ -113,20 +119,19 @@ def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Re
     # would a part of a request.
     taken = ahead - ahead % requested if ahead >= 2 * requested else requested
     # Offsets count from the first size field. The offset of the ledger's next entry, if there is one, ends the region.
-    offsets = [location - base for location in found[:taken]]
+    offsets = _offsets(found, taken)
     following = found[taken] - base if taken < together else -1
-    if following >= 0:
-        tail = min(following - offsets[-1], _TAIL_MAX)
-    else:
-        tail = max(_TAIL_GUESS, offsets[-1] - offsets[-2] if taken > 1 else 0)
+    tail = _tail(following - offsets[-1], offsets[-1] - offsets[-2] if taken > 1 else 0)
     start = (base & _POSITION) - SIZE_LENGTH
     with logs.readers.reading(base >> 32) as file:
+        # Before the read: only these records were whole when it saw them.
+        records_end = logs.records_end(base >> 32, file)
         data = file.pread(offsets[-1] + tail, start)
         count, size, reason = _verify(wanted, data, offsets)
         rest = b""
         if count == taken:
             # All headers are right. The bytes behind the last entry show whether its size is right.
-            reason = _check_end(file, start, size, following, logs.records_end(base >> 32, file))
+            reason = _check_end(_Known(file, data, start), start, size, following, records_end)
             if not reason and size > len(data):
                 rest = file.pread(size - len(data), start + len(data))
                 if len(data) + len(rest) < size:
@@ -144,12 +149,47 @@ def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Re
     return Region(run, bounded=count == taken < together)
 
 
+class _Known:
+    """The log, of which `data` from `start` on was read."""
+
+    def __init__(self, file: LogBytes, data: bytes, start: int) -> None:
+        self._data = data
+        self._start = start
+        self._file = file
+        self.size = file.size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        begin = offset - self._start
+        if begin + size <= len(self._data):
+            return self._data[begin : begin + size]
+        return self._file.pread(size, offset)
+
+
+def _tail(distance: int, before: int) -> int:
+    """Return the bytes to read from the last entry on: usually all of it, and the records that `_check_chain` looks at
+    if others follow.
+
+    `distance`: to the ledger's next entry, negative if unknown. `before`: length of the entry before it, 0 if unknown.
+    """
+    return distance if 0 <= distance <= max(_TAIL_MAX, 2 * before) else max(_TAIL_GUESS, before)
+
+
 def _together(found: list[int]) -> int:
     """Return how many of the locations, from the first on, ascend within one log."""
     together = len(found)
     if found != sorted(found):
         together = next(index for index in range(1, together) if found[index] <= found[index - 1])
     return bisect_left(found, ((found[0] >> 32) + 1) << 32, 0, together)
+
+
+def _offsets(found: list[int], taken: int) -> Sequence[int]:
+    """Return the distances of the first `taken` locations from the first one; a range if all entries are as long."""
+    base, last = found[0], found[taken - 1]
+    if taken > 1 and not (last - base) % (taken - 1):
+        even = range(0, last - base + 1, (last - base) // (taken - 1))
+        if found[1] - base == even.step and found[:taken] == list(range(base, last + 1, even.step)):
+            return even
+    return [location - base for location in found[:taken]]
 
 
 def _fitting(found: list[int], together: int, size: int) -> int:
@@ -164,7 +204,7 @@ def _fitting(found: list[int], together: int, size: int) -> int:
     return begun if end <= size else begun - 1
 
 
-def _verify(wanted: WantedRegion, data: bytes, offsets: list[int]) -> tuple[int, int, str]:
+def _verify(wanted: WantedRegion, data: bytes, offsets: Sequence[int]) -> tuple[int, int, str]:
     """Check records against the index; return (number of good entries, end of the last one, what is wrong with the
     next).
 
@@ -174,7 +214,11 @@ def _verify(wanted: WantedRegion, data: bytes, offsets: list[int]) -> tuple[int,
     unpack = RECORD_HEAD.unpack_from
     available = len(data) - RECORD_HEAD.size
     count = end = 0
-    for entry_id, offset in enumerate(offsets, wanted.first):
+    if isinstance(offsets, range):
+        even = len(offsets) - 1  # the last one may have another length
+        if are_records(data, offsets.step, even, ledger_id, wanted.first):
+            count, end = even, offsets[-1]
+    for entry_id, offset in enumerate(offsets[count:], wanted.first + count):
         if offset != end:
             return _end_at_gap(data, offsets, count, end)
         if offset > available:
@@ -187,7 +231,7 @@ def _verify(wanted: WantedRegion, data: bytes, offsets: list[int]) -> tuple[int,
     return count, end, ""
 
 
-def _end_at_gap(data: bytes, offsets: list[int], count: int, end: int) -> tuple[int, int, str]:
+def _end_at_gap(data: bytes, offsets: Sequence[int], count: int, end: int) -> tuple[int, int, str]:
     """As `_verify`, for an entry `count` that does not begin where the one before it ends.
 
     Fine if other records lie between.

@@ -12,7 +12,7 @@ lists by new ones. `WriteCache` documents the order in which the tables must be 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bookie.errors import WriteCacheFullError
@@ -55,8 +55,19 @@ def cut(run: Run, first: int, last: int) -> Run:
         first,
         cut_parts(run, first, last),
         end - start,
-        [offset - start for offset in offsets],
+        moved(offsets, -start),
     )
+
+
+def moved(offsets: Sequence[int], by: int) -> Sequence[int]:
+    """Return the offsets, each with `by` added.
+
+    >>> moved(range(88, 176, 44), -88), moved([88, 100], -88)
+    (range(0, 88, 44), [0, 12])
+    """
+    if isinstance(offsets, range):
+        return range(offsets.start + by, offsets.stop + by, offsets.step)
+    return [offset + by for offset in offsets]
 
 
 def without_waste(run: Run) -> Run:

@@ -215,6 +215,12 @@ class KeyValue(Protocol):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Yield pairs with start <= key < stop in order (or in reverse order); a snapshot is not promised."""
 
+    def values(self, start: bytes, count_max: int) -> list[bytes]:
+        """Return the values of the first `count_max` pairs with a key of `start` or more, in order.
+
+        Faster than `scan`. Fewer values do not prove that the map ends: it may be damaged there, as `scan` shows.
+        """
+
     def compact(self) -> None:
         """Reclaim the space of deleted ranges."""
 

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from quire.world.damage import DamagedError, Finding
@@ -255,6 +256,12 @@ class RealKeyValue:
                 else:
                     iterator.next()
             iterator.status()
+        except Exception as error:
+            raise _os_error(error) from None
+
+    def values(self, start: bytes, count_max: int) -> list[bytes]:
+        try:
+            return list(islice(self._database.values(from_key=start), count_max))
         except Exception as error:
             raise _os_error(error) from None
 

@@ -270,6 +270,12 @@ class _SimKeyValue:
                     yield key, value
             stop = keys[0]
 
+    def values(self, start: bytes, count_max: int) -> list[bytes]:
+        self._look()
+        table = self._image.live
+        first = bisect_left(table.keys, start)
+        return [table.values[key] for key in table.keys[first : first + count_max]]
+
     def compact(self) -> None:
         self._look()
 

@@ -1,4 +1,5 @@
-"""What a page tells by a colour it tells by a sign and a word, too (WCAG 1.4.1, which axe does not check)."""
+"""Signs and words of the console: a page that shows something by a colour shows it by a sign and a word, too (WCAG
+1.4.1, which axe does not check)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Run:
         first: int,
         parts: list[Buffer],
         size: int,
-        offsets: list[int],
+        offsets: Sequence[int],
         key: bytes = b"",
         flags: int = 0,
     ) -> None:

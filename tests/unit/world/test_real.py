@@ -255,6 +255,7 @@ def test_a_scan_over_a_damaged_block_fails_and_does_not_end_early(tmp_path, reve
     for number in range(5000):
         batch.put(number.to_bytes(8, "big"), number.to_bytes(8, "little") * 4)
     map_.write(batch, sync=True)
+    assert map_.values((9).to_bytes(8, "big"), 2) == [number.to_bytes(8, "little") * 4 for number in (9, 10)]
     map_.compact()
     map_.close()
     table = max(folder.glob("*.sst"), key=lambda path: path.stat().st_size)
@@ -263,6 +264,7 @@ def test_a_scan_over_a_damaged_block_fails_and_does_not_end_early(tmp_path, reve
     table.write_bytes(data)
     map_ = maker.open(str(folder))
     refuses(OSError, lambda: list(map_.scan(b"", b"\xff", reverse=reverse)), "Corruption")
+    assert len(map_.values(b"", 5000)) < 5000
     map_.close()
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -8,6 +8,7 @@ from bookie.db_ledger_storage.entry_log_format import (
     HEADER_LENGTH,
     Header,
     Scan,
+    are_records,
     decode_header,
     decode_ledgers_map,
     encode_header,
@@ -145,3 +146,20 @@ def test_offsets_of_a_scan_are_those_of_size_fields(run_of):
     found, _ = scan(encode_header(Header()) + bytes(run.parts[0]))
     assert [each[2] - HEADER_LENGTH for each in found] == run.offsets
     assert {b - a for a, b in pairwise(run.offsets)} == {104}
+
+
+@pytest.mark.parametrize("first", [0, 254, 65_530, (1 << 32) - 3])
+def test_records_of_one_length_are_recognised_and_a_flipped_bit_in_any_head_is_seen(records_of, first):
+    data = records_of(7, range(first, first + 5))
+    assert are_records(data, 44, 5, 7, first)
+    assert are_records(data, 44, 3, 7, first), "what follows does not count"
+    assert not are_records(data, 44, 6, 7, first), "there are 5"
+    assert not are_records(data, 44, 5, 7, first + 1)
+    for record, byte, bit in product(range(5), range(20), range(8)):
+        flipped = bytearray(data)
+        flipped[44 * record + byte] ^= 1 << bit
+        assert not are_records(bytes(flipped), 44, 5, 7, first), (record, byte, bit)
+
+
+def test_records_too_short_for_their_ids_are_none():
+    assert not are_records((15).to_bytes(4, "big") + bytes(15), 19, 1, 0, 0)

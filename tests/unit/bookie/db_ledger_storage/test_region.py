@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 
 import pytest
@@ -9,6 +11,7 @@ from bookie.db_ledger_storage.location_index import ENTRY_ID_MAX, LocationIndex
 from bookie.db_ledger_storage.region import WantedRegion, read_region
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
+from quire.world.doors import File
 from simulation.machines.host import Host
 from simulation.machines.world import Universe
 from tests.support.refusals import refuses
@@ -41,10 +44,38 @@ class Shelf:
         self, ledger: int, first: int, *, stop: int = ENTRY_ID_MAX, count: int = 1000, size: int = 1 << 20
     ) -> Run | None:
         wanted = WantedRegion(
-            ledger_id=ledger, first=first, stop=stop, count=count, size=size, ahead_count=1, ahead_size=1
+            ledger_id=ledger, first=first, stop=stop, count=count, size=size, ahead_count=1, ahead_size=1, dense=True
         )
         region = read_region(self.logs, self.index, wanted)
         return None if region is None else region.run
+
+
+class Watched:
+    """Readers of logs that note what is read: (offset, bytes)."""
+
+    def __init__(self, logs: EntryLogs) -> None:
+        self._logs = logs
+        self.readers = self
+        self.records_end = logs.records_end
+        self.reads: list[tuple[int, int]] = []
+        self.seen: Callable[[bytes], bytes] = bytes
+        """Returns the bytes that a read sees instead of the data."""
+
+    @contextmanager
+    def reading(self, log_id: int) -> Iterator[WatchedFile]:
+        with self._logs.readers.reading(log_id) as file:
+            yield WatchedFile(file, self)
+
+
+class WatchedFile:
+    def __init__(self, file: File, logs: Watched) -> None:
+        self._file = file
+        self._logs = logs
+        self.size = file.size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._logs.reads.append((offset, size))
+        return self._logs.seen(self._file.pread(size, offset))
 
 
 def content(run: Run) -> bytes:
@@ -63,7 +94,7 @@ def test_entries_that_lie_together_come_in_one_piece(run_of, records_of, shelf: 
     run = shelf.read(1, 0)
     assert (run.first, run.count) == (0, 200)
     assert content(run) == records_of(1, range(200))
-    assert run.offsets == [44 * each for each in range(200)]
+    assert list(run.offsets) == [44 * each for each in range(200)]
     assert content(shelf.read(1, 150)) == records_of(1, range(150, 200))
     assert content(shelf.read(2, 0)) == records_of(2, range(3))
 
@@ -111,6 +142,51 @@ def test_bounds_are_kept_to_within_one_entry(run_of, shelf: Shelf):
     assert shelf.read(1, 0, count=7).count == 7
     assert 10 <= shelf.read(1, 0, size=10_040).count <= 11
     assert shelf.read(1, 0, count=1, size=1).count == 1
+
+
+@pytest.mark.parametrize("size", [1000, 30_000])
+def test_a_region_is_read_at_once_and_without_what_lies_behind_it(run_of, records_of, size, shelf: Shelf):
+    between = 100_000 // size + 1
+    for part in range(3):
+        ids = range(between * part, between * (part + 1))
+        shelf.flush(run_of(1, range(4 * part, 4 * part + 4), size), run_of(2, ids, size))
+    for first, count in ((0, 4), (2, 1), (3, 1), (4, 2), (8, 4)):
+        logs = Watched(shelf.logs)
+        wanted = WantedRegion(
+            ledger_id=1, first=first, stop=ENTRY_ID_MAX, count=count, size=1 << 20, ahead_count=1, ahead_size=1
+        )
+        region = read_region(logs, shelf.index, wanted)
+        assert region is not None
+        assert content(region.run) == records_of(1, range(first, first + count), size)
+        assert logs.reads[0][0] == 1024 + (size + 4) * (first % 4 + first // 4 * (4 + between))
+        taken = sum(read for _, read in logs.reads)
+        assert taken <= (size + 4) * count + (16 << 10), "16 KB may be read to see that the last one has its right size"
+        assert len(logs.reads) == 1 or size > 16 << 10
+
+
+def test_a_record_that_is_being_written_behind_an_entry_is_not_taken_for_damage(run_of, records_of, shelf: Shelf):
+    shelf.flush(run_of(1, [0]))
+    logs = Watched(shelf.logs)
+
+    def half_written(data: bytes) -> bytes:
+        shelf.flush(run_of(2, range(10), 4000))
+        return data + b"\0\0" + bytes([15]) * 9000
+
+    logs.seen = half_written
+    wanted = WantedRegion(ledger_id=1, first=0, stop=ENTRY_ID_MAX, count=1, size=1, ahead_count=1, ahead_size=1)
+    region = read_region(logs, shelf.index, wanted)
+    assert region is not None
+    assert content(region.run) == records_of(1, [0])
+
+
+def test_a_flipped_bit_in_the_size_of_a_long_entry_before_those_of_another_ledger_is_an_error(run_of, shelf: Shelf):
+    shelf.flush(run_of(1, [0], 30_000), run_of(2, range(10), 30_000))
+    shelf.flush(run_of(1, [1], 30_000))
+    for byte, bit in product(range(4), range(8)):
+        shelf.disk.flip(LOG, 1024 + byte, bit)
+        refuses(StorageDamagedError, lambda: shelf.read(1, 0, count=1))
+        shelf.disk.flip(LOG, 1024 + byte, bit)
+    assert shelf.read(1, 0, count=1).count == 1
 
 
 @pytest.mark.parametrize("entry", range(5))

@@ -205,6 +205,19 @@ async def test_who_reads_a_ledger_in_order_gets_larger_pieces_read_ahead_and_who
     assert sizes == [small, large, large, small, small, small]
 
 
+async def test_keys_of_the_index_are_not_read_for_who_reads_in_order_or_in_batches(run_of, host, monkeypatch):
+    storage = await with_ledger(host)
+    storage.add(run_of(1, range(1000)))
+    await storage.flush()
+    assert ids_of(storage.reader.read_run(1, 0, 1, BIG)) == [0]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(storage._locations._rows), "scan", None)
+        assert ids_of(storage.reader.read_run(1, 100, 1, BIG)) == [100], "in order: behind what was read ahead"
+        assert ids_of(storage.reader.read_run(1, 500, 100, BIG)) == list(range(500, 600))
+        with pytest.raises(TypeError):
+            storage.reader.read_run(1, 50, 1, BIG)
+
+
 async def test_more_ledgers_than_the_read_cache_has_room_for_are_read_in_small_pieces(run_of, host):
     options = StorageOptions(
         read_ahead_entries=1000,

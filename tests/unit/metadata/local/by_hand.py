@@ -98,6 +98,9 @@ class ByHand:
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         return iter(sorted((key, value) for key, value in self.rows.items() if start <= key < stop))
 
+    def values(self, start: bytes, count_max: int) -> list[bytes]:
+        raise AssertionError("not used")
+
     def compact(self) -> None:
         raise AssertionError("not used")
 

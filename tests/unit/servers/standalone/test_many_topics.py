@@ -51,6 +51,11 @@ class CountedMap:
             self.rows += 1
             yield row
 
+    def values(self, start: bytes, count_max: int) -> list[bytes]:
+        found = self._inner.values(start, count_max)
+        self.rows += len(found)
+        return found
+
     def batch(self) -> Batch:
         return self._inner.batch()
 

@@ -76,7 +76,8 @@ def test_a_dead_host_s_map_does_nothing():
     host = Universe(1).host("host")
     map_ = host.world().key_value.open("/map")
     host.cut_power()
-    for act in (lambda: map_.get(b"a"), lambda: fill(map_, "a"), lambda: map_.scan(b"", b"z")):
+    reads = (lambda: map_.get(b"a"), lambda: map_.scan(b"", b"z"), lambda: map_.values(b"", 1))
+    for act in (lambda: fill(map_, "a"), *reads):
         with pytest.raises(PowerCut):
             act()
     map_.close()
@@ -116,3 +117,5 @@ def test_it_agrees_with_a_plain_dict_on_random_changes():
         expected = sorted((k, v) for k, v in model.items() if start <= k < stop)
         assert list(map_.scan(start, stop)) == expected
         assert list(map_.scan(start, stop, reverse=True)) == expected[::-1]
+        values = [value for key, value in sorted(model.items()) if key >= start]
+        assert map_.values(start, 3) == values[:3]
