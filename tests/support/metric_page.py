@@ -24,6 +24,7 @@ from broker.tracing.metrics import register_tracing
 from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
 from quire.servers.autorecovery.recovery_metrics import register_recovery
+from quire.servers.broker.tiered_metrics import register_objects
 from quire.servers.broker.web import register_cluster
 from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
@@ -112,6 +113,7 @@ async def families(world: World) -> list[Family]:
             register_authentication(by_server[name], cast(Any, object()))
             register_answers(by_server[name], Answers())
             register_tracing(by_server[name], None)
+            register_objects(by_server[name], None, "c")
             register_ready(by_server[name], bool)
     register_cluster(by_server["broker"], int, bool)
     register_bundles(by_server["broker"], "c", "b", dict, cast(Any, object()))
