@@ -125,6 +125,7 @@ class Broker:
         self.metadata = metadata
         self._factory = factory
         self.caches, self.cursor_times = factory.budget, factory.cursor_times
+        self.objects = factory.objects
         self.series: TopicSeries | None = None
         """Metrics of topics, which need rounds of their own; set by those who expose them."""
         self.ownership: Owning = ownership or OwnEverything(service_url)

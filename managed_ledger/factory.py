@@ -22,13 +22,14 @@ from cursors.position_info import NO_LEDGER, decode_node
 from cursors.services import CursorServices as CursorServices
 from managed_ledger.config import MIB, LogConfigSource, ManagedLedgerConfig, standard_config
 from managed_ledger.entry_cache import CacheBudget
-from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError
+from managed_ledger.errors import ManagedLedgerUnavailableError, NoSuchManagedLedgerError, ObjectError
 from managed_ledger.leaving import Leaving
 from managed_ledger.managed_ledger import ManagedLedger
+from managed_ledger.offloading import trimmed
 from managed_ledger.opening import open_log
 from managed_ledger.services import ClosedLog, Services
 from managed_ledger.stored_list import StoredList, log_path
-from managed_ledger.tiers import Objects
+from managed_ledger.tiers import Objects, delete_objects, deleted_driver
 from quire.ledger.errors import LedgerError, NoSuchLedgerError
 from quire.metadata.errors import MetadataError, NoNodeError
 from quire.metadata.store import Delete, MetadataStore
@@ -126,6 +127,11 @@ class ManagedLedgerFactory:
         return self._services.ledgers
 
     @property
+    def objects(self) -> Objects | None:
+        """Return the storage of offloaded ledgers."""
+        return self._services.objects
+
+    @property
     def config(self) -> ManagedLedgerConfig:
         return self._services.config
 
@@ -213,7 +219,7 @@ class ManagedLedgerFactory:
         return stored.properties
 
     async def delete(self, name: str, *, also: Sequence[int] = ()) -> None:
-        """Close the log and delete it: ledgers, cursors, node, and `also` these ledgers.
+        """Close the log and delete it: ledgers, their objects, cursors, node, and `also` these ledgers.
 
         Raises NoSuchManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError (incomplete: call it
         again)."""
@@ -224,12 +230,12 @@ class ManagedLedgerFactory:
                 await managed_ledger.close()
             try:
                 await self._delete(name, also)
-            except (LedgerError, MetadataError) as error:
+            except (LedgerError, MetadataError, ObjectError) as error:
                 raise ManagedLedgerUnavailableError(f"{name} cannot be deleted: {error}") from error
 
     async def _delete(self, name: str, also: Sequence[int]) -> None:
-        """Store the intent, which empties the log and names every ledger of it; delete the ledgers; then the nodes in
-        one write."""
+        """Store the intent, which empties the log and names every ledger and object of it; delete these; then the nodes
+        in one write."""
         services, path = self._services, log_path(name)
         stored = StoredList(services.metadata, services.ledgers, standard_config(services.config), name)
         if not await stored.read():
@@ -239,12 +245,13 @@ class ManagedLedgerFactory:
         log.info("deleting the ledgers of a log", managed_ledger=name, ledgers=_shown(doomed))
         for each in cursor_paths:
             doomed += await self._cursor_ledgers(each)
-        await stored.put(stored.value.without(doomed))
+        await stored.put(trimmed(stored.value, doomed, driver=deleted_driver(services.objects)))
         for ledger_id in stored.value.deleting:
             try:
                 await services.ledgers.delete(ledger_id)
             except NoSuchLedgerError:
                 pass
+        await delete_objects(services.objects, stored)
         await services.metadata.multi(
             [*(Delete(path=each) for each in cursor_paths), Delete(path=path, version=stored.version)]
         )

@@ -1,4 +1,5 @@
-"""Deletion of offloaded ledgers from their bookies, in all logs of a broker, one ledger at a time.
+"""Deletion of offloaded ledgers from their bookies, in all logs of a broker, one ledger at a time; and of the
+objects of trimmed ledgers that could not be deleted with them.
 
     verified    this broker has read the whole object: every entry, and as many bytes as the ledger has
     stored      the list says that bookies have the ledger no more, and names it for deletion, in one compare-and-set
@@ -33,6 +34,8 @@ FAILED_MAX: Final = 10_000
 """Objects of which that is known; above it they are all tried again."""
 LOOKS_MAX: Final = 200
 """Logs that are looked at in one step of the event loop."""
+FAILURES_MAX: Final = 5
+"""Logs of a round whose objects could not be deleted, after which the storage counts as away."""
 
 
 class Leaving:
@@ -44,21 +47,23 @@ class Leaving:
         self._objects = objects
         self._logs = logs
         self._failed: dict[str, float] = {}
-        """Uids of objects that could not be read, and trio's time at which they are read again."""
+        """Uids of objects that could not be read, names of logs whose objects could not be deleted, and trio's time at
+        which they are tried again."""
 
     async def run(self) -> None:
         """Look for ledgers that are due, at the interval of retention, until cancelled."""
-        if self._objects.deletion_lag_ms < 0:
-            return
         while True:
             await trio.sleep(self._services.config.retention_check_s)
             await self.go_round()
 
     async def go_round(self) -> None:
-        """Delete the ledgers that are due now."""
+        """Delete the ledgers that are due now, and what is left of trimmed ones."""
+        failures = 0
         for number, each in enumerate(list(self._logs()), 1):
             if not number % LOOKS_MAX:
                 await trio.lowlevel.checkpoint()
+            if each.stored_list.trimmed and failures < FAILURES_MAX:
+                failures += not await self._deletes_objects(each)
             for info in self._due(each):
                 if not each.is_usable or not self._services.metadata_is_up():
                     break
@@ -70,8 +75,18 @@ class Leaving:
                         "offloaded ledger stays in its bookies", ledger=info.ledger_id, reason=str(error)
                     )
 
+    async def _deletes_objects(self, each: ManagedLedger) -> bool:
+        """Delete the objects of trimmed ledgers; return False if that has failed."""
+        if not each.is_usable or self._failed.get(each.name, 0) > trio.current_time():
+            return True
+        if await each.delete_objects():
+            self._failed.pop(each.name, None)
+            return True
+        self._note_failed(each.name)
+        return False
+
     def _due(self, each: ManagedLedger) -> list[LedgerInfo]:
-        if not any(info.offload for info in each.ledgers):
+        if self._objects.deletion_lag_ms < 0 or not any(info.offload for info in each.ledgers):
             return []
         now_ms, now = self._services.world.clock.wall_ms(), trio.current_time()
         lag_ms = self._objects.deletion_lag_ms
@@ -88,7 +103,7 @@ class Leaving:
         each.forget_readers([info.ledger_id])
         await each.delete_ledgers([info.ledger_id])
 
-    def _note_failed(self, uid: str) -> None:
+    def _note_failed(self, what: str) -> None:
         if len(self._failed) >= FAILED_MAX:
             self._failed.clear()
-        self._failed[uid] = trio.current_time() + RETRY_S
+        self._failed[what] = trio.current_time() + RETRY_S

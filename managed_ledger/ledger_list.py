@@ -1,9 +1,9 @@
 """The ledgers a log is made of, in order, and the codec of the stored value. Pure.
 
 Value of /managed-ledgers/<tenant>/<namespace>/persistent/<topic>: Pulsar's ManagedLedgerInfo. Ours alone are a list of
-ledgers that are not of the list and to be deleted (field 16001), and a number that an open has drawn (16002); Pulsar's
-reader skips both. A ledger that was made ahead is named among those to be deleted until it enters the list. Fields that
-we do not know are kept as they are.
+ledgers that are not of the list and to be deleted (field 16001), a number that an open has drawn (16002), and the
+ledgers whose objects of tiered storage are to be deleted (16003); Pulsar's reader skips them. A ledger that was made
+ahead is named among those to be deleted until it enters the list. Fields that we do not know are kept as they are.
 
 What holds: OnlyOneLedgerOpenAtATime (only the last ledger may be open); ids grow; a ledger leaves the list only into
 `deleting`, and leaves that only after it was deleted, or into the list, so that nothing leaks.
@@ -66,6 +66,8 @@ class LedgerList:
     deleting: tuple[int, ...] = ()
     opening: int = 0
     """Drawn by the open that stored the list without a new ledger in it: no other owner's list is equal to this one."""
+    trimmed: tuple[LedgerInfo, ...] = ()
+    """Ledgers that are not of the list, whose objects of tiered storage are to be deleted."""
     unknown: bytes = b""
     """Fields of a newer schema, serialised."""
 
@@ -132,6 +134,10 @@ class LedgerList:
             return self
         return self._of(self.ledgers, tuple(one for one in self.deleting if one not in ledger_ids), self.opening)
 
+    def objects_deleted(self, ledger_ids: Collection[int]) -> LedgerList:
+        """The objects of these trimmed ledgers were deleted."""
+        return replace(self, trimmed=tuple(info for info in self.trimmed if info.ledger_id not in ledger_ids))
+
     def with_properties(self, change: Callable[[dict[str, str]], dict[str, str]]) -> LedgerList:
         """With what `change` makes of the properties of the log; itself if that changes none."""
         found = dict(self.properties)
@@ -146,6 +152,7 @@ class LedgerList:
             properties=self.properties,
             deleting=deleting,
             opening=opening,
+            trimmed=self.trimmed,
             unknown=self.unknown,
         )
 
@@ -156,20 +163,26 @@ def encode(value: LedgerList) -> bytes:
         info.quireOpening = value.opening
     info.MergeFromString(value.unknown)
     for ledger in value.ledgers:
-        added = info.ledgerInfo.add(ledgerId=ledger.ledger_id, timestamp=ledger.closed_ms)
-        if ledger.entries:
-            added.entries, added.size = ledger.entries, ledger.size
-        if ledger.offload:
-            added.offloadContext.MergeFromString(ledger.offload)
-        for key, text in ledger.properties:
-            added.properties.add(key=key, value=text)
-        if ledger.unknown:
-            added.MergeFromString(ledger.unknown)
+        _encode_ledger(info.ledgerInfo.add(), ledger)
+    for ledger in value.trimmed:
+        _encode_ledger(info.quireTrimmedLedgers.add(), ledger)
     if value.terminated is not None:
         info.terminatedPosition.ledgerId, info.terminatedPosition.entryId = value.terminated
     for key, text in value.properties:
         info.properties.add(key=key, value=text)
     return info.SerializeToString()
+
+
+def _encode_ledger(added: pb.ManagedLedgerInfo.LedgerInfo, ledger: LedgerInfo) -> None:
+    added.ledgerId, added.timestamp = ledger.ledger_id, ledger.closed_ms
+    if ledger.entries:
+        added.entries, added.size = ledger.entries, ledger.size
+    if ledger.offload:
+        added.offloadContext.MergeFromString(ledger.offload)
+    for key, text in ledger.properties:
+        added.properties.add(key=key, value=text)
+    if ledger.unknown:
+        added.MergeFromString(ledger.unknown)
 
 
 def new_list(properties: Sequence[tuple[str, str]] = ()) -> bytes:
@@ -192,6 +205,7 @@ def decode(value: bytes) -> LedgerList:
         properties=tuple([(pair.key, pair.value) for pair in info.properties]),
         deleting=tuple(info.quireDeletingLedgerIds),
         opening=info.quireOpening,
+        trimmed=tuple([_decode_ledger(ledger) for ledger in info.quireTrimmedLedgers]),
         unknown=unknown_fields(info),
     )
 

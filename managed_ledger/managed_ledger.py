@@ -337,6 +337,10 @@ class ManagedLedger(IndexedLog):
         """Delete ledgers that the stored list names for deletion, as far as possible now."""
         await self._made_trimmer().delete(ledger_ids)
 
+    async def delete_objects(self) -> bool:
+        """See `Trimmer.delete_objects`."""
+        return await self._made_trimmer().delete_objects()
+
     def forget_ledgers(self, ledger_ids: Sequence[int]) -> None:
         """Forget ledgers removed from the list: nothing may point into them."""
         self.forget_readers(ledger_ids)

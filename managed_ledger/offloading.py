@@ -3,6 +3,7 @@
     prepared    a new uid is stored, then the object with this uid is written
     complete    the object is durable and has every entry of the ledger
     left        bookies do not have the ledger any more, or will not soon: it is named for deletion
+    trimmed     the ledger is not of the list any more: its object is named for deletion in the same write
 
 Why this is hard: a job may be killed between any two of its steps, and two jobs may run at once. So each step names the
 uid that it found or stored before, and is refused if the list has another one: whichever object the list calls complete
@@ -13,6 +14,7 @@ Pulsar's MLDataFormats.proto.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -24,7 +26,8 @@ from managed_ledger.ledger_list import LedgerInfo, LedgerList
 from quire.wire.pulsar import MLDataFormats_pb2 as pb
 
 OFFLOADED_MAX: Final = 4000
-"""Ledgers of a list that may have an offload context: each takes 75 bytes of a value that may have a million."""
+"""Ledgers of a list that may have an offload context, trimmed ones included: each takes 75 bytes of a value
+that may have a million."""
 _64_BITS: Final = 1 << 64
 
 
@@ -73,7 +76,8 @@ def prepared(value: LedgerList, ledger_id: int, uid: UUID, *, instead: str, driv
         raise OffloadRefusedError(f"ledger {ledger_id} is offloaded already, as {state.uid}")
     if state.uid != instead:
         raise OffloadRefusedError(f"ledger {ledger_id} was prepared as {state.uid or 'nothing'}, not {instead!a}")
-    if not info.offload and sum(1 for each in value.ledgers if each.offload) >= OFFLOADED_MAX:
+    offloaded = len(value.trimmed) + sum(1 for each in value.ledgers if each.offload)
+    if not info.offload and offloaded >= OFFLOADED_MAX:
         raise OffloadRefusedError(f"{OFFLOADED_MAX} ledgers of this topic are offloaded: trim it first")
     context = pb.OffloadContext(complete=False, bookkeeperDeleted=False, timestamp=now_ms)
     context.uidMsb, context.uidLsb = _signed(uid.int // _64_BITS), _signed(uid.int % _64_BITS)
@@ -142,6 +146,24 @@ def left(value: LedgerList, ledger_id: int, uid: str) -> LedgerList:
     context = _context(info)
     context.bookkeeperDeleted = True
     return _with(value, info, context.SerializeToString()).also_deleting([ledger_id])
+
+
+def trimmed(value: LedgerList, ledger_ids: Collection[int], *, driver: str) -> LedgerList:
+    """Return the list without these ledgers. They are named for deletion, and so are their objects of `driver`, whether
+    complete or only prepared; empty: none of them."""
+    gone = tuple(info for info in value.ledgers if info.ledger_id in ledger_ids and _has_object(info, driver))
+    rest = value.without(ledger_ids)
+    return replace(rest, trimmed=(*rest.trimmed, *gone)) if gone else rest
+
+
+def _has_object(info: LedgerInfo, driver: str) -> bool:
+    if not driver or not info.offload:
+        return False
+    try:
+        state = state_of(info)
+    except OffloadRefusedError:
+        return False
+    return state.driver == driver and bool(state.uid)
 
 
 def _context(info: LedgerInfo) -> pb.OffloadContext:

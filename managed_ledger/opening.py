@@ -9,7 +9,7 @@
        one did not have the log before, and all that changed is the end of the last ledger, which its metadata tell.
        The next change of the list stores that too
     4. recover all cursors; an error fails the open
-    5. delete what the list says is to be deleted
+    5. delete what the list says is to be deleted, objects of trimmed ledgers too
 
 What holds: NoDivergenceBetweenClientAndMetaData (the list tells the true end of every ledger but the last);
 AllAckedEntriesAreReadable: what the last owner confirmed is at or below where recovery ends its ledger.
@@ -86,6 +86,8 @@ async def _open(
         raise
     if stored.value.deleting:
         services.nursery.start_soon(managed_ledger.delete_ledgers, stored.value.deleting, name=f"left over of {name}")
+    if stored.value.trimmed:
+        services.nursery.start_soon(managed_ledger.delete_objects, name=f"objects left over of {name}")
     return managed_ledger
 
 

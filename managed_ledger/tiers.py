@@ -5,6 +5,9 @@
     object complete                      object, bookies         bookies, object
     object complete, bookies have none   object                  object
 
+Objects of ledgers that left the list are deleted by the list that names them, as ledgers are: first the list is stored
+without the ledger, then the object goes. So a kill in between leaves an object that the next round or owner deletes.
+
 The second of two is asked if the first one fails, and then stays first until the reader is opened again: a damaged
 object is not read anew at each read. An object gives the bytes that the bookies had, or an error.
 """
@@ -12,12 +15,14 @@ object is not read anew at each read. An object gives the bytes that the bookies
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from cursors.doors import Ledgers, Readable
 from cursors.topic_log import topic_log
-from managed_ledger.errors import ObjectError, OffloadRefusedError
+from managed_ledger.errors import ManagedLedgerFencedError, ObjectError, OffloadRefusedError
 from managed_ledger.ledger_list import LedgerInfo
 from managed_ledger.offloading import Offloaded, state_of
 from managed_ledger.stored_list import StoredList
@@ -66,6 +71,37 @@ class Objects(Protocol):
 
     async def verify(self, place: ObjectPlace) -> None:
         """Read the whole object. Raises ObjectError: it is not the ledger, byte for byte."""
+
+    @property
+    def are_deleted(self) -> bool:
+        """True if the object of a ledger is deleted when the ledger leaves its log."""
+
+    async def delete(self, places: Sequence[ObjectPlace]) -> None:
+        """Delete objects of one log, as far as they exist; durable on return. Raises ObjectError: some may be left."""
+
+
+DELETED_AT_ONCE: Final = 100
+"""Objects of one call of `Objects.delete`."""
+
+
+def deleted_driver(objects: Objects | None) -> str:
+    """Return the kind of storage whose objects are deleted with their ledgers; empty: none."""
+    return objects.driver if objects is not None and objects.are_deleted else ""
+
+
+async def delete_objects(objects: Objects | None, stored: StoredList) -> None:
+    """Delete the objects that a stored list names for deletion. Raises ObjectError: some may be left."""
+    driver = deleted_driver(objects)
+    states = [(info, state_of(info)) for info in stored.value.trimmed if driver]
+    named = [ObjectPlace.of(stored.name, info, state) for info, state in states if state.driver == driver]
+    if objects is None:
+        return
+    for first in range(0, len(named), DELETED_AT_ONCE):
+        batch = named[first : first + DELETED_AT_ONCE]
+        await objects.delete(batch)
+        with suppress(ManagedLedgerFencedError, MetadataError):  # the next write, or the next owner, finds them gone
+            async with stored.held():
+                stored.value = stored.value.objects_deleted([place.ledger_id for place in batch])
 
 
 class ClosedLedgers:

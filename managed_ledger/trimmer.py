@@ -2,7 +2,7 @@
 
 LedgersNeverLeak: a ledger is deleted only after the list was read again at its current version and stored without it,
 with the intent to delete in the same value. What is not deleted then, the next switch of ledgers or the next open tries
-again.
+again. The objects of offloaded ledgers are deleted after the ledgers, in the same way.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from contextlib import suppress
 from typing import Protocol
 
 from cursors.topic_log import topic_log
-from managed_ledger.errors import ManagedLedgerError, ManagedLedgerFencedError, ManagedLedgerUnavailableError
+from managed_ledger.errors import (
+    ManagedLedgerError,
+    ManagedLedgerFencedError,
+    ManagedLedgerUnavailableError,
+    ObjectError,
+)
 from managed_ledger.keeping import restored_from
 from managed_ledger.log_index import LogIndex
+from managed_ledger.offloading import trimmed
 from managed_ledger.services import Services
 from managed_ledger.stored_list import StoredList
+from managed_ledger.tiers import delete_objects, deleted_driver
 from managed_ledger.trimming import Retention, trimmable
 from managed_ledger.writing.appends import Appends
 from managed_ledger.writing.state import State
@@ -133,7 +140,8 @@ class Trimmer:
                 if not useless:
                     return 0
                 await self._stored.check()
-                await self._stored.put(self._stored.value.without(useless))
+                driver = deleted_driver(self._services.objects)
+                await self._stored.put(trimmed(self._stored.value, useless, driver=driver))
                 self._index.set(self._stored.value.ledgers, self._index.current_id)
                 self._log.forget_ledgers(useless)
         except ManagedLedgerFencedError as error:
@@ -142,6 +150,7 @@ class Trimmer:
         except MetadataError as error:
             raise ManagedLedgerUnavailableError(f"{self._log.name} cannot be trimmed: {error}") from error
         await self.delete(useless)
+        await self.delete_objects()
         return len(useless)
 
     def useless(self, retention: Retention | None = None) -> list[int]:
@@ -183,6 +192,17 @@ class Trimmer:
         with suppress(ManagedLedgerFencedError, MetadataError):  # whoever stores the list next finds them gone
             async with self._stored.held():
                 self._stored.change_of(lambda value: value.deleted(done))
+
+    async def delete_objects(self) -> bool:
+        """Delete the objects of trimmed ledgers that the stored list names for deletion; return False if some are
+        left."""
+        if self._stored.value.trimmed and self._appends.state is not State.FENCED:
+            try:
+                await delete_objects(self._services.objects, self._stored)
+            except ObjectError as error:
+                topic_log(log, self._log.name).warning("objects of trimmed ledgers not deleted yet", reason=str(error))
+                return False
+        return True
 
     def switched(self) -> None:
         """Delete ledgers named for deletion after a switch: empty ones, and ones that could not be deleted before."""

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -127,6 +127,39 @@ def remove(path: Path) -> None:
     """Remove a file, if it exists; durable on return."""
     path.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def discard(root: Path, topic: str, gone: Collection[tuple[int, str]]) -> bool:
+    """Remove the files of ledgers that a topic has no more, by ledger and uid, as far as they exist: first from the
+    manifest, so that it names no file that is missing. Other files of these ledgers go too, unless the manifest names
+    them: they are of jobs that were killed. Durable on return. Return False and change nothing while another process
+    offloads the topic.
+
+    Raises OffloadedLedgerError: the folder `root` of all topics is missing or empty, so a mount is away; OSError."""
+    if next(root.iterdir(), None) is None:
+        raise OffloadedLedgerError(f"{root} is empty: mount it, or restore it")
+    folder = topic_folder(root, topic)
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return True
+    try:
+        with locked(folder):
+            ledgers = {ledger_id for ledger_id, _ in gone}
+            try:
+                listed = [each for each in read_manifest(folder) if (each.ledger, each.uid) not in gone]
+            except OffloadedLedgerError:
+                ledgers.clear()  # no file but these is known to be of no use; the next offloading writes the manifest
+            else:
+                write_manifest(folder, topic, listed)
+                ledgers -= {each.ledger for each in listed}
+            for file in files(folder):
+                if (file.ledger_id, file.uid) in gone or file.ledger_id in ledgers:
+                    file.path.unlink(missing_ok=True)
+            sync(folder)
+    except OffloadInUseError:
+        return False
+    return True
 
 
 def sync(path: Path) -> None:

@@ -66,6 +66,7 @@ from simulation.common.bugs_of_compaction import BUGS_OF_COMPACTION
 from simulation.common.bugs_of_directories import BUGS_OF_DIRECTORIES
 from simulation.common.bugs_of_life import BUGS_OF_LIFE
 from simulation.common.bugs_of_limbo import BUGS_OF_LIMBO
+from simulation.common.bugs_of_offload import BUGS_OF_OFFLOAD
 from simulation.common.patching import Patch, patched
 from simulation.machines import key_value
 
@@ -436,6 +437,7 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     **BUGS_OF_DIRECTORIES,
     **BUGS_OF_COMPACTION,
     **BUGS_OF_LIMBO,
+    **BUGS_OF_OFFLOAD,
     **BUGS_OF_LIFE,
 }
 """Bugs by name; the docstring describes each."""

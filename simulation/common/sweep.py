@@ -33,6 +33,7 @@ from simulation.standalone.life_history import run_life_history
 from simulation.standalone.limits_history import run_limits_history
 from simulation.standalone.reuse_history import run_reuse_history
 from simulation.standalone.transaction_history import run_transaction_history
+from simulation.tiers.history import run_offload_history
 
 
 class Summary(Protocol):
@@ -52,6 +53,7 @@ HISTORIES: dict[str, Callable[..., Summary]] = {
     "explain": run_explain_history,
     "limits": run_limits_history,
     "life": run_life_history,
+    "offload": run_offload_history,
     "ledger": run_ledger_history,
     "spread": run_spread_history,
     "losing": run_losing_history,

@@ -26,7 +26,7 @@ CHEAP = {
     "cluster": 1,
 }
 """A quick seed of each history, of those that the other tests run."""
-LONG = {"day", "transacting", "living", "life", "spread", "losing", "housekeeping"}
+LONG = {"day", "transacting", "living", "life", "spread", "losing", "housekeeping", "offload"}
 """Histories that take too long to be run twice more; `--full` compares them too."""
 DIGESTS = """
 import sys

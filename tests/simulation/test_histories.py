@@ -20,6 +20,7 @@ FENCING_SLICE = range(12)
 REUSE_SLICE = range(12)
 COMPACTION_SLICE = range(5)
 EXPLAIN_SLICE = range(9)
+OFFLOAD_SLICE = (1, 5)
 TRANSACTIONS_SLICE = range(5)
 LIMITS_SLICE = range(8)
 LIFE_SLICE = (0, 1, 5, 6, 7)
@@ -75,6 +76,16 @@ def test_no_crash_leaves_a_topic_between_two_compacted_views(histories: Historie
     assert failures(outcomes) == []
 
 
+def test_no_kill_loses_an_offloaded_ledger_or_leaves_an_object(histories: Histories) -> None:
+    outcomes = histories.of("offload", OFFLOAD_SLICE)
+    assert failures(outcomes) == []
+    numbers = [re.findall(r"(\d+) (ledgers offloaded|left their bookie|bits flipped)", each.line) for each in outcomes]
+    for what in ("ledgers offloaded", "left their bookie", "bits flipped"):
+        assert sum(int(count) for found in numbers for count, name in found if name == what) >= 5, what
+    steps = {step for each in outcomes for step in re.findall(r"([a-z ]+) \d+", each.line.partition("killed at ")[2])}
+    assert len(steps) >= 6, steps
+
+
 def test_messages_flow_when_the_cause_that_was_named_is_removed(histories: Histories) -> None:
     outcomes = histories.of("explain", EXPLAIN_SLICE)
     assert failures(outcomes) == []
@@ -120,7 +131,7 @@ def test_seeds_that_were_bad_once_are_good(histories: Histories) -> None:
 
 @pytest.mark.full
 def test_two_hundred_seeds_of_each_history() -> None:
-    names = ["standalone", "fencing", "reuse", "compaction", "explain", "transactions", "limits", "life"]
+    names = ["standalone", "fencing", "reuse", "compaction", "explain", "transactions", "limits", "life", "offload"]
     outcomes = list(sweep(names, range(200), jobs=JOBS))
     assert failures(outcomes) == []
     assert_big_enough([each for each in outcomes if each.history == "standalone"])

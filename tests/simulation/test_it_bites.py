@@ -91,6 +91,10 @@ EXPECTED = {
     ("usage-not-worked-out-anew", "day"): {"DiskUseIsBounded"},
     ("moved-row-dropped", "day"): {*LOST, "EveryLedgerHasItsCopies"},
     ("healed-unseen", "day"): {"ReplicasAreEqual"},
+    ("object-unverified", "offload"): {"EveryLedgerHasACopy", "AllAckedEntriesAreReadable"},
+    ("object-forgotten", "offload"): {"ObjectsNeverLeak"},
+    ("object-deleted-first", "offload"): {"EveryLedgerHasACopy", "AllAckedEntriesAreReadable"},
+    ("second-source-ignored", "offload"): {"AllAckedEntriesAreReadable"},
     ("snapshot-without-aborted", "transactions"): {"AllOrNothing"},
     ("held-acks-forgotten", "transacting"): {"AllOrNothing", "NobodyWaitsForEver"},
 }

@@ -17,6 +17,7 @@ import pulsar
 import pyarrow.dataset
 import pytest
 
+from quire.offload.folder import files as folder_files
 from quire.offload.folder import read_manifest, topic_folder
 from quire.spark.pipelines.offload import main
 from quire.wire.bookkeeper.v2_messages import Rc
@@ -175,6 +176,34 @@ def test_a_consumer_reads_on_when_ledgers_have_left_the_bookie(topic: str, tmp_p
         files = engines_read(None, topic_folder(out, topic))
         assert received[: len(files)] == files
         client.close()
+        counted(server, "brk_ledgeroffloader_read_offload_data_latency_count")
+        files_go_with_their_ledgers(server, topic, topic_folder(out, topic))
+        counted(server, 'brk_ledgeroffloader_delete_offload_ops_total{cluster="standalone",namespace="public/default",')
+
+
+def counted(server: StandaloneProcess, beginning: str) -> None:
+    """Check that the first series with this beginning is above 0."""
+    text = web.get(f"{server.web}/metrics", timeout=60).text
+    line = next(each for each in text.splitlines() if each.startswith(beginning))
+    assert float(line.rpartition(" ")[2]) > 0, line
+
+
+def files_go_with_their_ledgers(server: StandaloneProcess, topic: str, home: Path) -> None:
+    """Truncate a topic whose messages are acknowledged, and delete it: no file stays."""
+    url = f"{server.web}/admin/v2/{topic.replace('://', '/')}"
+    offload(server, topic, home.parents[2])
+    last = max(each["ledgerId"] for each in offloading(server, topic))
+    assert web.request("DELETE", f"{url}/truncate", timeout=60).status_code == 204
+    wait_until(lambda: all(each.ledger_id > last for each in folder_files(home)), "no file is left", PATIENCE_S)
+    assert [each for each in read_manifest(home) if each.ledger <= last] == []
+    client = quiet_client(server.url)
+    publish(client, topic, 0, 60)
+    client.close()
+    offload(server, topic, home.parents[2])
+    assert folder_files(home)
+    assert web.request("DELETE", f"{url}?force=true", timeout=60).status_code == 204
+    assert folder_files(home) == []
+    assert read_manifest(home) == []
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from quire.metadata.local.memory import MemoryTree
 from quire.metadata.times import MetadataTimes
 from quire.servers.autorecovery.recovery_metrics import register_recovery
 from quire.servers.broker.client_metrics import register_broker_client
+from quire.servers.broker.tiered_metrics import register_objects
 from quire.servers.broker.web import register_cluster
 from quire.servers.machine_metrics import register_machine, register_ready
 from quire.servers.standalone.web import register_embedded
@@ -115,6 +116,7 @@ async def families(world: World) -> list[Family]:
             register_authentication(by_server[name], cast(Any, object()))
             register_answers(by_server[name], Answers())
             register_tracing(by_server[name], None)
+            register_objects(by_server[name], None, "c")
             register_ready(by_server[name], bool)
             register_broker_client(by_server[name], cast(Any, object()), "c")
     register_cluster(by_server["broker"], int, bool)

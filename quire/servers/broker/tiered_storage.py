@@ -1,4 +1,5 @@
-"""Tiered storage of a broker: the files of `scripts/pipelines/offload` in a folder that every broker sees.
+"""Tiered storage of a broker: the files of `scripts/pipelines/offload` in a folder that every broker sees. The
+file of a ledger is deleted when its topic has the ledger no more.
 
 Files are read in a few threads, and each read has a deadline: a folder may be a mount whose server is away. Memory: one
 row group (8 MB and one entry) of each of the FILES_MAX files that were read last.
@@ -6,7 +7,7 @@ row group (8 MB and one entry) of each of the FILES_MAX files that were read las
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -18,8 +19,9 @@ import trio
 
 from cursors.doors import Readable
 from managed_ledger.errors import ObjectError
-from managed_ledger.tiers import ObjectPlace
-from quire.offload.folder import ledger_path, topic_folder
+from managed_ledger.tiers import ObjectPlace, Objects
+from quire.offload.folder import discard, ledger_path, topic_folder
+from quire.servers.broker.tiered_metrics import ObjectCounts
 from quire.service.config import MS, conf_key
 from quire.service.errors import ConfigError
 from quire.service.log import get_logger
@@ -40,6 +42,9 @@ FILES_MAX: Final = 16
 THREADS_MAX: Final = 4
 READ_S: Final = 30.0
 """Time after which a read of one row group has failed."""
+IN_USE_S: Final = 10.0
+"""Time for which a deletion waits until an offloading of the same topic ends."""
+IN_USE_RETRY_S: Final = 0.2
 _OBJECT_FIRST: Final = "tiered-storage-first"
 _BOOKIES_FIRST: Final = "bookkeeper-first"
 
@@ -73,6 +78,14 @@ class TieredStorageKeys:
         minimum=-1,
         doc="Time after which a ledger that was offloaded is deleted from its bookies; its file is then the only copy. "
         "-1: never.",
+    )
+
+    deletes: bool = conf_key(
+        "quireDeleteTrimmedFiles",
+        True,
+        doc="Delete the file of a ledger when its topic has the ledger no more: after its retention, by truncate, or "
+        "because the topic is deleted. Needs the right to write to the folder. false: files stay until "
+        "scripts/pipelines/offload --remove-trimmed removes them.",
     )
 
     def __post_init__(self) -> None:
@@ -116,9 +129,19 @@ async def open_tiered_storage(keys: TieredStorageKeys) -> TieredStorage | None:
         return None
     if not await trio.to_thread.run_sync(folder.is_dir):
         log.warning("there is no folder of offloaded ledgers", folder=str(folder))
-    storage = TieredStorage(folder, are_first=keys.priority == _OBJECT_FIRST, deletion_lag_ms=keys.deletion_lag_ms)
+    storage = TieredStorage(
+        folder,
+        are_first=keys.priority == _OBJECT_FIRST,
+        deletion_lag_ms=keys.deletion_lag_ms,
+        are_deleted=keys.deletes,
+    )
     await trio.to_thread.run_sync(_load)
     return storage
+
+
+def counts_of(objects: Objects | None) -> ObjectCounts | None:
+    """Return the counts of a storage; None: there is none."""
+    return objects.counts if isinstance(objects, TieredStorage) else None
 
 
 def _load() -> type[OffloadedLedger]:
@@ -133,17 +156,20 @@ class TieredStorage:
 
     driver: Final = DRIVER
 
-    def __init__(self, folder: Path, *, are_first: bool, deletion_lag_ms: int) -> None:
+    def __init__(self, folder: Path, *, are_first: bool, deletion_lag_ms: int, are_deleted: bool = True) -> None:
         self._folder = folder
         self.are_first = are_first
         self.deletion_lag_ms = deletion_lag_ms
+        self.are_deleted = are_deleted
         self._files: dict[ObjectPlace, _File] = {}
         """The one that was read last is the last one."""
+        self.counts = ObjectCounts()
         self._threads = trio.CapacityLimiter(THREADS_MAX)
 
     async def open(self, place: ObjectPlace) -> Readable:
         """Open a file. Raises ObjectError."""
-        await self.read(place, _File.opened)
+        with self.counts.reading(place.log_name, lambda counts: counts.opens):
+            await self.read(place, _File.opened)
         return _Reader(self, place)
 
     async def verify(self, place: ObjectPlace) -> None:
@@ -153,10 +179,33 @@ class TieredStorage:
         file = self._file(place)
         size = due = 0
         while due < place.entries:
-            found, due = await self._in_thread(place, partial(file.size_from, due))
+            with self.counts.reading(place.log_name, lambda counts: counts.reads) as counts:
+                found, due = await self._in_thread(place, partial(file.size_from, due))
+                counts.bytes_read += found
             size += found
         if size != place.size:
+            self.counts.of(place.log_name).read_errors += 1
             raise ObjectError(f"{file.path} has {size} bytes of entries, and ledger {place.ledger_id} has {place.size}")
+
+    async def delete(self, places: Sequence[ObjectPlace]) -> None:
+        """Delete files of one topic, as far as they exist. Raises ObjectError: some may be left."""
+        for place in places:
+            self._files.pop(place, None)  # an open file keeps its room on the disk
+        counts = self.counts.of(places[0].log_name)
+        try:
+            await self._delete(places)
+        except ObjectError:
+            counts.deletions_failed += len(places)
+            raise
+        counts.deleted += len(places)
+
+    async def _delete(self, places: Sequence[ObjectPlace]) -> None:
+        topic, gone = self._file(places[0]).topic, {(place.ledger_id, place.uid) for place in places}
+        deadline = trio.current_time() + IN_USE_S
+        while not await self._in_thread(places[0], partial(discard, self._folder, topic, gone)):
+            if trio.current_time() > deadline:
+                raise ObjectError(f"files of {topic} are not deleted while it is being offloaded: tried again later")
+            await trio.sleep(IN_USE_RETRY_S)
 
     def _file(self, place: ObjectPlace) -> _File:
         """Raises ObjectError: the log is not of a topic."""
@@ -188,7 +237,7 @@ class TieredStorage:
                 )
         except trio.TooSlowError:
             raise ObjectError(
-                f"the file of ledger {place.ledger_id} in {self._folder} was not read in {READ_S:.0f} s"
+                f"{self._folder} did not answer in {READ_S:.0f} s, for the file of ledger {place.ledger_id}"
             ) from None
         except Exception as error:  # a decoder has many, and none of them may end a broker
             raise ObjectError(f"the file of ledger {place.ledger_id}: {error}") from error
@@ -202,7 +251,11 @@ class _Reader:
         self._place = place
 
     async def read(self, first: int, last: int, *, size_max: int) -> list[memoryview]:
-        return await self._storage.read(self._place, lambda file: file.entries(first, last, size_max))
+        storage, place = self._storage, self._place
+        with storage.counts.reading(place.log_name, lambda counts: counts.reads) as counts:
+            found = await storage.read(place, lambda file: file.entries(first, last, size_max))
+            counts.bytes_read += sum(map(len, found))
+        return found
 
 
 class _File:

@@ -34,6 +34,8 @@ from quire.servers.broker.bookies_seen import seen_bookies
 from quire.servers.broker.client_metrics import CountedLedgers, register_broker_client
 from quire.servers.broker.config import BrokerConfig
 from quire.servers.broker.security import middleware_of
+from quire.servers.broker.tiered_metrics import register_objects
+from quire.servers.broker.tiered_storage import counts_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.service.http import Health, make_app
 from quire.service.measuring.loop_watch import watch_loop
@@ -71,6 +73,7 @@ def web_app(
     session = MetadataSession(broker.metadata)
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_objects(metrics, counts_of(broker.objects), config.broker.cluster_name)
     watch_loop(metrics)
     register_machine(metrics, certificates)
     register_tracing(metrics, broker.context.tracing)

@@ -37,6 +37,8 @@ from quire.servers.addresses import Addresses, naming
 from quire.servers.bookie.scrub_web import scrub_route
 from quire.servers.broker.client_metrics import CountedLedgers, register_broker_client
 from quire.servers.broker.security import middleware_of
+from quire.servers.broker.tiered_metrics import register_objects
+from quire.servers.broker.tiered_storage import counts_of
 from quire.servers.machine_metrics import Certified, register_machine, register_ready
 from quire.servers.standalone.config import StandaloneConfig
 from quire.service.http import Health, make_app, serve_web
@@ -132,6 +134,7 @@ def _app(
 ) -> Starlette:
     metrics = Metrics()
     register(metrics, broker, counts, config.broker.cluster_name, config.metrics)
+    register_objects(metrics, counts_of(broker.objects), config.broker.cluster_name)
     register_bookie(metrics, bookie, ConnectionCounts())
     register_scrubber(metrics, scrubber)
     watch_loop(metrics)

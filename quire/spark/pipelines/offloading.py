@@ -7,10 +7,10 @@ Steps of each ledger, in this order; each is durable before the next one begins:
     published    the file has its name
     completed    the ledger list says that this file is whole
 
-What a killed job leaves is found by the next one: a published file is completed, everything else is written again under
-a new uid. Files are removed only if the ledger list says that another file of the ledger is complete, and temporary
-ones also if the ledger is gone. Two jobs at once do no harm: a step for a uid that the list has no more is refused.
-Entries come from the owner of the topic; the open ledger is not touched.
+What a killed job leaves is found by the next one: a published file is made durable and completed, everything else is
+written again under a new uid. Files are removed only if the ledger list says that another file of the ledger is
+complete, and temporary ones also if the ledger is gone. Two jobs at once do no harm: a step for a uid that the list has
+no more is refused. Entries come from the owner of the topic; the open ledger is not touched.
 """
 
 from __future__ import annotations
@@ -173,6 +173,7 @@ class TopicOffload:
         elif ledger.complete:
             self.totals.known += 1
         elif ledger.uid and self._is_whole(ledger):
+            folder.sync(self._folder)  # the job that gave the file its name may have been killed before that
             self._complete(ledger, ledger.uid)
         elif time.time() - ledger.closed_ms / 1000 >= self._min_age_s:
             self._write(ledger)

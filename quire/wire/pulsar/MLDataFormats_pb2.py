@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%quire/wire/pulsar/MLDataFormats.proto\x12\rquire.mledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"R\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12+\n\nproperties\x18\x02 \x03(\x0b\x32\x17.quire.mledger.KeyValue\"\xcb\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32$.quire.mledger.OffloadDriverMetadata\"\xe5\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32$.quire.mledger.OffloadDriverMetadata\x12\x35\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x1d.quire.mledger.OffloadSegment\"\xaf\x03\n\x11ManagedLedgerInfo\x12?\n\nledgerInfo\x18\x01 \x03(\x0b\x32+.quire.mledger.ManagedLedgerInfo.LedgerInfo\x12=\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32!.quire.mledger.NestedPositionInfo\x12+\n\nproperties\x18\x03 \x03(\x0b\x32\x17.quire.mledger.KeyValue\x12\x1f\n\x16quireDeletingLedgerIds\x18\x81} \x03(\x03\x12\x15\n\x0cquireOpening\x18\x82} \x01(\x06\x1a\xb4\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x35\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x1d.quire.mledger.OffloadContext\x12+\n\nproperties\x18\x06 \x03(\x0b\x32\x17.quire.mledger.KeyValue\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\x82\x01\n\x0cMessageRange\x12\x38\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\x12\x38\n\rupperEndpoint\x18\x02 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"g\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x33\n\x08position\x18\x01 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\x9d\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12>\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x1b.quire.mledger.MessageRange\x12/\n\nproperties\x18\x04 \x03(\x0b\x32\x1b.quire.mledger.LongProperty\x12S\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32,.quire.mledger.BatchedEntryDeletionIndexInfo\x12\x42\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x1a.quire.mledger.LongListMap\x12,\n\tquireAcks\x18\x81} \x01(\x0b\x32\x18.quire.mledger.QuireAcks\x12\x32\n\x0cquireDelayed\x18\x82} \x01(\x0b\x32\x1b.quire.mledger.QuireDelayed\".\n\x0cQuireDelayed\x12\x0f\n\x07\x65ntryId\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x0c\"\xb4\x01\n\tQuireAcks\x12\x13\n\x0b\x62\x61seEntryId\x18\x01 \x01(\x03\x12/\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1e.quire.mledger.QuireLedgerAcks\x12\x12\n\x06ranges\x18\x03 \x03(\x03\x42\x02\x10\x01\x12\x18\n\x0credeliveries\x18\x05 \x03(\x03\x42\x02\x10\x01\x12\x33\n\x07\x62\x61tches\x18\x04 \x03(\x0b\x32\".quire.mledger.QuirePartialBatches\"n\n\x13QuirePartialBatches\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x01(\x0c\x12\x0f\n\x07\x62itmaps\x18\x05 \x01(\x0c\"[\n\x0fQuireLedgerAcks\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x10\n\x04\x66ull\x18\x02 \x03(\x03\x42\x02\x10\x01\x12\x13\n\x07partial\x18\x03 \x03(\x03\x42\x02\x10\x01\x12\x0f\n\x07\x62itmaps\x18\x04 \x01(\x0c\"\xd7\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12>\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x1b.quire.mledger.MessageRange\x12/\n\nproperties\x18\x05 \x03(\x0b\x32\x1b.quire.mledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12S\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32,.quire.mledger.BatchedEntryDeletionIndexInfo\x12\x37\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1d.quire.mledger.StringProperty\x12\x1e\n\x15quirePreviousLedgerId\x18\x81} \x01(\x03\x12\x1f\n\x16quireDeletingLedgerIds\x18\x82} \x03(\x03\x12\x1e\n\x11quireRedeliveries\x18\x83} \x03(\x03\x42\x02\x10\x01\"n\n\x19ManagedLedgerInfoMetadata\x12\x37\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x1e.quire.mledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"n\n\x19ManagedCursorInfoMetadata\x12\x37\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x1e.quire.mledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%quire/wire/pulsar/MLDataFormats.proto\x12\rquire.mledger\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"R\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12+\n\nproperties\x18\x02 \x03(\x0b\x32\x17.quire.mledger.KeyValue\"\xcb\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32$.quire.mledger.OffloadDriverMetadata\"\xe5\x01\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12<\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32$.quire.mledger.OffloadDriverMetadata\x12\x35\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x1d.quire.mledger.OffloadSegment\"\xfa\x03\n\x11ManagedLedgerInfo\x12?\n\nledgerInfo\x18\x01 \x03(\x0b\x32+.quire.mledger.ManagedLedgerInfo.LedgerInfo\x12=\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32!.quire.mledger.NestedPositionInfo\x12+\n\nproperties\x18\x03 \x03(\x0b\x32\x17.quire.mledger.KeyValue\x12\x1f\n\x16quireDeletingLedgerIds\x18\x81} \x03(\x03\x12\x15\n\x0cquireOpening\x18\x82} \x01(\x06\x12I\n\x13quireTrimmedLedgers\x18\x83} \x03(\x0b\x32+.quire.mledger.ManagedLedgerInfo.LedgerInfo\x1a\xb4\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12\x35\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x1d.quire.mledger.OffloadContext\x12+\n\nproperties\x18\x06 \x03(\x0b\x32\x17.quire.mledger.KeyValue\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"\x82\x01\n\x0cMessageRange\x12\x38\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\x12\x38\n\rupperEndpoint\x18\x02 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"g\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x33\n\x08position\x18\x01 \x02(\x0b\x32!.quire.mledger.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\x9d\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12>\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32\x1b.quire.mledger.MessageRange\x12/\n\nproperties\x18\x04 \x03(\x0b\x32\x1b.quire.mledger.LongProperty\x12S\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32,.quire.mledger.BatchedEntryDeletionIndexInfo\x12\x42\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32\x1a.quire.mledger.LongListMap\x12,\n\tquireAcks\x18\x81} \x01(\x0b\x32\x18.quire.mledger.QuireAcks\x12\x32\n\x0cquireDelayed\x18\x82} \x01(\x0b\x32\x1b.quire.mledger.QuireDelayed\".\n\x0cQuireDelayed\x12\x0f\n\x07\x65ntryId\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x0c\"\xb4\x01\n\tQuireAcks\x12\x13\n\x0b\x62\x61seEntryId\x18\x01 \x01(\x03\x12/\n\x07ledgers\x18\x02 \x03(\x0b\x32\x1e.quire.mledger.QuireLedgerAcks\x12\x12\n\x06ranges\x18\x03 \x03(\x03\x42\x02\x10\x01\x12\x18\n\x0credeliveries\x18\x05 \x03(\x03\x42\x02\x10\x01\x12\x33\n\x07\x62\x61tches\x18\x04 \x03(\x0b\x32\".quire.mledger.QuirePartialBatches\"n\n\x13QuirePartialBatches\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\x0c\x12\r\n\x05sizes\x18\x04 \x01(\x0c\x12\x0f\n\x07\x62itmaps\x18\x05 \x01(\x0c\"[\n\x0fQuireLedgerAcks\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x10\n\x04\x66ull\x18\x02 \x03(\x03\x42\x02\x10\x01\x12\x13\n\x07partial\x18\x03 \x03(\x03\x42\x02\x10\x01\x12\x0f\n\x07\x62itmaps\x18\x04 \x01(\x0c\"\xd7\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12>\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32\x1b.quire.mledger.MessageRange\x12/\n\nproperties\x18\x05 \x03(\x0b\x32\x1b.quire.mledger.LongProperty\x12\x12\n\nlastActive\x18\x06 \x01(\x03\x12S\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32,.quire.mledger.BatchedEntryDeletionIndexInfo\x12\x37\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x1d.quire.mledger.StringProperty\x12\x1e\n\x15quirePreviousLedgerId\x18\x81} \x01(\x03\x12\x1f\n\x16quireDeletingLedgerIds\x18\x82} \x03(\x03\x12\x1e\n\x11quireRedeliveries\x18\x83} \x03(\x03\x42\x02\x10\x01\"n\n\x19ManagedLedgerInfoMetadata\x12\x37\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x1e.quire.mledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"n\n\x19ManagedCursorInfoMetadata\x12\x37\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x1e.quire.mledger.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,8 +41,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUIRELEDGERACKS'].fields_by_name['partial']._serialized_options = b'\020\001'
   _globals['_MANAGEDCURSORINFO'].fields_by_name['quireRedeliveries']._loaded_options = None
   _globals['_MANAGEDCURSORINFO'].fields_by_name['quireRedeliveries']._serialized_options = b'\020\001'
-  _globals['_COMPRESSIONTYPE']._serialized_start=3033
-  _globals['_COMPRESSIONTYPE']._serialized_end=3101
+  _globals['_COMPRESSIONTYPE']._serialized_start=3108
+  _globals['_COMPRESSIONTYPE']._serialized_end=3176
   _globals['_KEYVALUE']._serialized_start=56
   _globals['_KEYVALUE']._serialized_end=94
   _globals['_OFFLOADDRIVERMETADATA']._serialized_start=96
@@ -52,35 +52,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OFFLOADCONTEXT']._serialized_start=387
   _globals['_OFFLOADCONTEXT']._serialized_end=616
   _globals['_MANAGEDLEDGERINFO']._serialized_start=619
-  _globals['_MANAGEDLEDGERINFO']._serialized_end=1050
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=870
-  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=1050
-  _globals['_NESTEDPOSITIONINFO']._serialized_start=1052
-  _globals['_NESTEDPOSITIONINFO']._serialized_end=1107
-  _globals['_MESSAGERANGE']._serialized_start=1110
-  _globals['_MESSAGERANGE']._serialized_end=1240
-  _globals['_LONGLISTMAP']._serialized_start=1242
-  _globals['_LONGLISTMAP']._serialized_end=1284
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1286
-  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1389
-  _globals['_LONGPROPERTY']._serialized_start=1391
-  _globals['_LONGPROPERTY']._serialized_end=1434
-  _globals['_STRINGPROPERTY']._serialized_start=1436
-  _globals['_STRINGPROPERTY']._serialized_end=1481
-  _globals['_POSITIONINFO']._serialized_start=1484
-  _globals['_POSITIONINFO']._serialized_end=1897
-  _globals['_QUIREDELAYED']._serialized_start=1899
-  _globals['_QUIREDELAYED']._serialized_end=1945
-  _globals['_QUIREACKS']._serialized_start=1948
-  _globals['_QUIREACKS']._serialized_end=2128
-  _globals['_QUIREPARTIALBATCHES']._serialized_start=2130
-  _globals['_QUIREPARTIALBATCHES']._serialized_end=2240
-  _globals['_QUIRELEDGERACKS']._serialized_start=2242
-  _globals['_QUIRELEDGERACKS']._serialized_end=2333
-  _globals['_MANAGEDCURSORINFO']._serialized_start=2336
-  _globals['_MANAGEDCURSORINFO']._serialized_end=2807
-  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_start=2809
-  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_end=2919
-  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_start=2921
-  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_end=3031
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=1125
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=945
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=1125
+  _globals['_NESTEDPOSITIONINFO']._serialized_start=1127
+  _globals['_NESTEDPOSITIONINFO']._serialized_end=1182
+  _globals['_MESSAGERANGE']._serialized_start=1185
+  _globals['_MESSAGERANGE']._serialized_end=1315
+  _globals['_LONGLISTMAP']._serialized_start=1317
+  _globals['_LONGLISTMAP']._serialized_end=1359
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1361
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1464
+  _globals['_LONGPROPERTY']._serialized_start=1466
+  _globals['_LONGPROPERTY']._serialized_end=1509
+  _globals['_STRINGPROPERTY']._serialized_start=1511
+  _globals['_STRINGPROPERTY']._serialized_end=1556
+  _globals['_POSITIONINFO']._serialized_start=1559
+  _globals['_POSITIONINFO']._serialized_end=1972
+  _globals['_QUIREDELAYED']._serialized_start=1974
+  _globals['_QUIREDELAYED']._serialized_end=2020
+  _globals['_QUIREACKS']._serialized_start=2023
+  _globals['_QUIREACKS']._serialized_end=2203
+  _globals['_QUIREPARTIALBATCHES']._serialized_start=2205
+  _globals['_QUIREPARTIALBATCHES']._serialized_end=2315
+  _globals['_QUIRELEDGERACKS']._serialized_start=2317
+  _globals['_QUIRELEDGERACKS']._serialized_end=2408
+  _globals['_MANAGEDCURSORINFO']._serialized_start=2411
+  _globals['_MANAGEDCURSORINFO']._serialized_end=2882
+  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_start=2884
+  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_end=2994
+  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_start=2996
+  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_end=3106
 # @@protoc_insertion_point(module_scope)

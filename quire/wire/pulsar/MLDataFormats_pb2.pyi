@@ -73,7 +73,7 @@ class OffloadContext(_message.Message):
     def __init__(self, uidMsb: _Optional[int] = ..., uidLsb: _Optional[int] = ..., complete: _Optional[bool] = ..., bookkeeperDeleted: _Optional[bool] = ..., timestamp: _Optional[int] = ..., driverMetadata: _Optional[_Union[OffloadDriverMetadata, _Mapping]] = ..., offloadSegment: _Optional[_Iterable[_Union[OffloadSegment, _Mapping]]] = ...) -> None: ...
 
 class ManagedLedgerInfo(_message.Message):
-    __slots__ = ("ledgerInfo", "terminatedPosition", "properties", "quireDeletingLedgerIds", "quireOpening")
+    __slots__ = ("ledgerInfo", "terminatedPosition", "properties", "quireDeletingLedgerIds", "quireOpening", "quireTrimmedLedgers")
     class LedgerInfo(_message.Message):
         __slots__ = ("ledgerId", "entries", "size", "timestamp", "offloadContext", "properties")
         LEDGERID_FIELD_NUMBER: _ClassVar[int]
@@ -94,12 +94,14 @@ class ManagedLedgerInfo(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     QUIREDELETINGLEDGERIDS_FIELD_NUMBER: _ClassVar[int]
     QUIREOPENING_FIELD_NUMBER: _ClassVar[int]
+    QUIRETRIMMEDLEDGERS_FIELD_NUMBER: _ClassVar[int]
     ledgerInfo: _containers.RepeatedCompositeFieldContainer[ManagedLedgerInfo.LedgerInfo]
     terminatedPosition: NestedPositionInfo
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     quireDeletingLedgerIds: _containers.RepeatedScalarFieldContainer[int]
     quireOpening: int
-    def __init__(self, ledgerInfo: _Optional[_Iterable[_Union[ManagedLedgerInfo.LedgerInfo, _Mapping]]] = ..., terminatedPosition: _Optional[_Union[NestedPositionInfo, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ..., quireOpening: _Optional[int] = ...) -> None: ...
+    quireTrimmedLedgers: _containers.RepeatedCompositeFieldContainer[ManagedLedgerInfo.LedgerInfo]
+    def __init__(self, ledgerInfo: _Optional[_Iterable[_Union[ManagedLedgerInfo.LedgerInfo, _Mapping]]] = ..., terminatedPosition: _Optional[_Union[NestedPositionInfo, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., quireDeletingLedgerIds: _Optional[_Iterable[int]] = ..., quireOpening: _Optional[int] = ..., quireTrimmedLedgers: _Optional[_Iterable[_Union[ManagedLedgerInfo.LedgerInfo, _Mapping]]] = ...) -> None: ...
 
 class NestedPositionInfo(_message.Message):
     __slots__ = ("ledgerId", "entryId")

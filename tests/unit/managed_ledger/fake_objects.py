@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -29,6 +29,9 @@ class FakeObjects:
         self.damaged: set[str] = set()
         self.reads: list[tuple[int, int]] = []
         self.verified: list[int] = []
+        self.are_deleted = True
+        self.is_away = False
+        self.deletions: list[list[str]] = []
         self.point: Callable[[], Awaitable[None]] | None = None
 
     async def open(self, place: ObjectPlace) -> FakeObject:
@@ -42,6 +45,17 @@ class FakeObjects:
         entries = self.entries(place)
         if len(entries) != place.entries or sum(map(len, entries)) != place.size:
             raise ObjectError(f"object {place.uid} is not whole")
+
+    async def delete(self, places: Sequence[ObjectPlace]) -> None:
+        self.deletions.append([place.uid for place in places])
+        if self.is_away:
+            raise ObjectError("the storage is away")
+        for place in places:
+            if self.point is not None:
+                await self.point()
+            self.stored.pop(place.uid, None)
+            if self.point is not None:
+                await self.point()
 
     def entries(self, place: ObjectPlace) -> list[bytes]:
         if place.uid in self.damaged or place.uid not in self.stored:

@@ -27,9 +27,11 @@ CONF: dict[str, object] = {
 }
 ELSEWHERE = re.compile(
     r"pulsar_(authentication|expired|txn_|schema)|.*_filter_"
+    r"|brk_ledgeroffloader_|quire_offloaded"
     r"|quire_(bundles|meta|backlog|certificate|entries_passed|bookie_job|logins)"
 )
-"""Families that need TLS, authentication, filters, transactions, schemas, compaction or a cluster to have samples."""
+"""Families that need TLS, authentication, filters, transactions, schemas, compaction, offloaded ledgers or a cluster to
+have samples."""
 
 
 def test_the_page_is_what_the_declarations_say() -> None:

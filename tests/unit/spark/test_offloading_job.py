@@ -251,6 +251,28 @@ def test_files_of_trimmed_ledgers_stay_unless_they_are_to_go(owner: FakeOwner, t
     check_whole(owner, tmp_path, (5,))
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_a_broker_deletes_the_file_of_a_ledger_that_is_trimmed_beside_a_job(
+    owner: FakeOwner, tmp_path: Path, point: str
+) -> None:
+    gone: set[tuple[int, str]] = set()
+
+    def observe(at: str, ledger_id: int) -> None:
+        if at == point and not gone:
+            gone.add((3, owner.state(3).uid))
+            owner.trim(3)
+            assert not folder.discard(tmp_path, TOPIC, gone), "the job is not disturbed"
+
+    totals = run(owner, tmp_path, observe=observe)
+    assert gone
+    assert totals.problems == []
+    assert folder.discard(tmp_path, TOPIC, gone)
+    home = topic_folder(tmp_path, TOPIC)
+    assert {each.ledger_id for each in files(home)} == {each.ledger for each in read_manifest(home)} == {5}
+    assert run(owner, tmp_path).problems == []
+    assert {each.ledger_id for each in files(home)} == {5}
+
+
 def test_the_file_of_the_last_ledger_stays(owner: FakeOwner, tmp_path: Path) -> None:
     """The empty ledger behind it left the list when a broker opened the topic; the file may be the only copy."""
     run(owner, tmp_path)
@@ -297,6 +319,34 @@ def test_a_file_is_durable_before_it_has_its_name_and_its_name_before_it_counts(
         "completed",
         "listed",
     ]
+
+
+def test_the_name_of_a_file_is_durable_before_the_next_job_completes_it(
+    owner: FakeOwner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first job is killed after it has given the file its name, and before that is durable."""
+    sync = folder.sync
+    home = topic_folder(tmp_path, TOPIC)
+
+    def killed(path: Path) -> None:
+        if path == home and any(not file.temporary for file in files(home)):
+            raise Killed
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", killed)
+    with pytest.raises(Killed):
+        run(owner, tmp_path)
+    assert [file.temporary for file in files(home)] == [False]
+    assert not owner.state(3).complete
+    steps: list[str] = []
+
+    def recorded(path: Path) -> None:
+        steps.append(f"{path.name} synced")
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", recorded)
+    run(owner, tmp_path, observe=lambda at, ledger: steps.append(at))
+    assert steps[: steps.index("completed")] == [f"{home.name} synced"]
 
 
 def test_a_released_ledger_has_no_file_and_can_be_offloaded_again(owner: FakeOwner, tmp_path: Path) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import random
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from managed_ledger.errors import ObjectError
 from managed_ledger.tiers import ObjectPlace
 from quire.client.packing import pack
-from quire.offload.folder import ledger_path, topic_folder
+from quire.offload.folder import discard, ledger_path, locked, topic_folder
 from quire.offload.parquet import LedgerFile, OffloadedLedger, write_ledger
-from quire.servers.broker import tiered_storage
+from quire.servers.broker import tiered_metrics, tiered_storage
 from quire.servers.broker.config import BROKER
-from quire.servers.broker.tiered_storage import TieredStorage, open_tiered_storage
+from quire.servers.broker.tiered_metrics import ObjectCounts, register_objects
+from quire.servers.broker.tiered_storage import TieredStorage, counts_of, open_tiered_storage
 from quire.service.errors import ConfigError
+from quire.service.metrics import Metrics
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.real_clock  # threads
@@ -170,13 +174,156 @@ async def test_a_folder_that_does_not_answer_is_an_error_and_other_files_are_rea
     monkeypatch.setattr(tiered_storage, "READ_S", 0.05)
     try:
         for _ in range(2):
-            with pytest.raises(ObjectError, match="was not read in"):
+            with pytest.raises(ObjectError, match="did not answer in"):
                 await read_all(storage, place)
         monkeypatch.setattr(tiered_storage, "READ_S", 30)
         assert await read_all(storage, other) == entries_of(2)
     finally:
         answer.set()
     assert await read_all(storage, place) == entries_of(1)
+
+
+async def test_a_file_is_deleted_and_not_kept_open(storage: TieredStorage, tmp_path: Path) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    assert await read_all(storage, place) == entries_of(1)
+    assert await read_all(storage, other) == entries_of(2)
+    await storage.delete([place])
+    assert not path_of(tmp_path, place).exists()
+    assert list(storage._files) == [other]
+    await storage.delete([place, place._replace(uid=UIDS[9])])
+    with pytest.raises(ObjectError, match="ledger-1-"):
+        await read_all(storage, place)
+    assert await read_all(storage, other) == entries_of(2)
+
+
+async def test_a_deletion_waits_for_an_offloading_and_fails_if_that_does_not_end(
+    storage: TieredStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make(tmp_path, 1)
+    monkeypatch.setattr(tiered_storage, "IN_USE_RETRY_S", 0.01)
+    tries = 0
+
+    def counted(*given: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        return discard(*given)
+
+    monkeypatch.setattr(tiered_storage, "discard", counted)
+    with ExitStack() as lock:
+        lock.enter_context(locked(topic_folder(tmp_path, TOPIC)))
+        monkeypatch.setattr(tiered_storage, "IN_USE_S", 0.05)
+        with pytest.raises(ObjectError, match="while it is being offloaded"):
+            await storage.delete([place])
+        assert await read_all(storage, place) == entries_of(1)
+        monkeypatch.setattr(tiered_storage, "IN_USE_S", 60)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(storage.delete, [place])
+            await until(lambda: tries > 2)
+            assert path_of(tmp_path, place).exists()
+            lock.close()
+    assert not path_of(tmp_path, place).exists()
+
+
+async def test_a_deletion_that_cannot_be_made_says_why(storage: TieredStorage, tmp_path: Path) -> None:
+    place = make(tmp_path, 1)
+    with pytest.raises(ObjectError, match="is not the path of a topic"):
+        await storage.delete([place._replace(log_name="other")])
+    os.rename(tmp_path, tmp_path.with_name(f"{tmp_path.name}-elsewhere"))
+    with pytest.raises(ObjectError, match="No such file"):
+        await storage.delete([place])
+    os.mkdir(tmp_path)
+    with pytest.raises(ObjectError, match="is empty: mount it"):
+        await storage.delete([place])
+
+
+# Metrics
+
+
+def samples(storage: TieredStorage) -> dict[str, float]:
+    """Return what a scrape has, by name, namespace and status; of summaries the number."""
+    metrics = Metrics()
+    register_objects(metrics, counts_of(storage), "c")
+    found = {}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        for each in family.samples:
+            if each.name.startswith("brk_") and not each.name.endswith(("_sum", "_latency")):
+                assert each.labels.pop("cluster") == "c"
+                name = each.name.removeprefix("brk_ledgeroffloader_")
+                found[f"{name} {' '.join(each.labels.values())}"] = each.value
+    return found
+
+
+async def test_reads_deletions_and_their_failures_are_counted(storage: TieredStorage, tmp_path: Path) -> None:
+    place, other = make(tmp_path, 1), make(tmp_path, 2)
+    assert samples(storage) == {}
+    await read_all(storage, place)
+    found = samples(storage)
+    assert found["read_offload_error_total public/default"] == 0
+    assert found["read_offload_index_latency_count public/default"] == 1
+    assert found["read_offload_data_latency_count public/default"] >= 3
+    counts = storage.counts.of(NAME)
+    assert counts.bytes_read == place.size
+    await storage.verify(place)
+    assert counts.bytes_read == 2 * place.size
+
+    path_of(tmp_path, place).unlink()
+    storage._files.clear()
+    for number, read in enumerate((storage.open, storage.verify), 1):
+        with pytest.raises(ObjectError):
+            await read(place)
+        assert samples(storage)["read_offload_error_total public/default"] == number
+    with pytest.raises(ObjectError):
+        await storage.verify(other._replace(size=1))
+    assert counts.read_errors == 3
+    reader = await storage.open(other)
+    path_of(tmp_path, other).write_bytes(b"")
+    storage._files.clear()
+    with pytest.raises(ObjectError):
+        await reader.read(0, 1, size_max=1)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await reader.read(0, 1, size_max=1)
+    assert counts.read_errors == 4, "a read that its user gave up is no failure"
+
+    await storage.delete([place, other])
+    os.rename(tmp_path, tmp_path.with_name(f"{tmp_path.name}-elsewhere"))
+    with pytest.raises(ObjectError):
+        await storage.delete([place])
+    found = samples(storage)
+    assert found["delete_offload_ops_total public/default succeed"] == 2
+    assert found["delete_offload_ops_total public/default failed"] == 1
+
+
+async def test_namespaces_above_the_bound_share_their_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiered_metrics, "NAMESPACES_MAX", 2)
+    counts = ObjectCounts()
+    for number in range(5):
+        counts.of(f"public/n{number}/persistent/a").read_errors += 1
+    counts.of("public/n0/persistent/b").read_errors += 1
+    assert {name: found.read_errors for name, found in counts.namespaces.items()} == {
+        "public/n0": 2,
+        "public/n1": 1,
+        "quire_rest": 3,
+    }
+
+
+async def test_the_rate_is_that_of_the_last_full_minute() -> None:
+    counts = ObjectCounts().of(NAME)
+    now = counts._began
+    assert counts.rate(now) == 0
+    counts.bytes_read = 640
+    assert counts.rate(now + 10) == pytest.approx(64), "of the first minute as far as it goes"
+    assert counts.rate(now + 64) == pytest.approx(10)
+    counts.bytes_read += 6400
+    assert counts.rate(now + 100) == pytest.approx(10)
+    assert counts.rate(now + 128) == pytest.approx(100)
+    assert counts.rate(now + 192) == 0
+
+
+def test_a_broker_without_such_a_storage_has_no_series() -> None:
+    metrics = Metrics()
+    register_objects(metrics, counts_of(None), "c")
+    assert [line for line in metrics.exposition().decode().splitlines() if not line.startswith("#")] == []
 
 
 # Keys
@@ -193,11 +340,15 @@ async def test_the_storage_is_what_the_keys_say(tmp_path: Path) -> None:
     storage = await open_tiered_storage(BROKER.build(given).tiered)
     assert storage is not None
     assert (storage.driver, storage.are_first, storage.deletion_lag_ms) == ("quire-parquet", False, 14400000)
+    assert storage.are_deleted
     assert await read_all(storage, place) == entries_of(1)
     del given["managedLedgerDataReadPriority"], given["managedLedgerOffloadDeletionLagMs"]
     storage = await open_tiered_storage(BROKER.build(given).tiered)
     assert storage is not None
     assert (storage.are_first, storage.deletion_lag_ms) == (True, -1)
+    storage = await open_tiered_storage(BROKER.build(given | {"quireDeleteTrimmedFiles": False}).tiered)
+    assert storage is not None
+    assert not storage.are_deleted
     assert await open_tiered_storage(BROKER.build().tiered) is None
 
 

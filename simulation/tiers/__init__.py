@@ -1,0 +1,1 @@
+"""Offloaded ledgers: a storage that several brokers share, the job that offloads, and their history."""
