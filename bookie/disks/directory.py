@@ -68,7 +68,7 @@ class LedgerDirectory:
     def keep_reserve(self, free: int, unflushed: int) -> None:
         """Release the reserve if its room is needed, or take it again if there is enough."""
         if self.holds_reserve:
-            if self.reserve_size and self.room.needs_reserve(free):
+            if self.reserve_size and self.room.needs_reserve(free, unflushed):
                 self._reserve.release()
         elif self.room.may_take_reserve(free, unflushed, self.reserve_size):
             self._reserve.take()

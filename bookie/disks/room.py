@@ -42,6 +42,8 @@ class DiskRoom:
         self._failure = ""
         self._left = 1 << 62
         """Bytes that adds may still use. Each add is stored twice, in the journal and in an entry log."""
+        self._since = 0
+        """Bytes that adds took since the measurement that is under way began, which it may not have seen."""
         self._asked = 0
         """Bytes that an add waits for, which did not fit into what the last measurement left."""
         self._lack = ""
@@ -76,6 +78,7 @@ class DiskRoom:
             self._asked = max(self._asked, 2 * size)
         else:
             self._left = left
+            self._since += 2 * size
         return left >= 0 and not self.reason
 
     def failed(self, error: str) -> None:
@@ -86,13 +89,17 @@ class DiskRoom:
         self._failure = error
         self._lacks(error)
 
+    def began(self) -> None:
+        """Record that a measurement begins."""
+        self._since = 0
+
     def measured(self, free: int, unflushed: int, *, reserve_held: bool) -> None:
         """Update the figures: bytes free on the fullest disk, and bytes that are not in an entry log yet."""
         if self._failure and self._spare:
             return
         self._failure = ""
         kept = unflushed + self._ahead + self._spare
-        self._left = free - kept
+        self._left = free - kept - self._since
         wanted = kept + max(self._asked, self._spare if self.is_full or not reserve_held else 0)
         self._asked = 0
         if self.is_full and not reserve_held and free >= wanted:
@@ -111,9 +118,9 @@ class DiskRoom:
         """Forget earlier write failures: the reserve could be taken again."""
         self._failure = ""
 
-    def needs_reserve(self, free: int) -> bool:
+    def needs_reserve(self, free: int, unflushed: int) -> bool:
         """Decide whether to release the reserve, so that acknowledgements, metadata and flushes have room."""
-        return self.is_full and (bool(self._failure) or free < self._spare // 2)
+        return self.is_full and (bool(self._failure) or free < unflushed + self._spare // 2)
 
     def may_take_reserve(self, free: int, unflushed: int, size: int) -> bool:
         """Decide whether the reserve can be taken again without using up what adds and flushes need."""

@@ -252,6 +252,8 @@ class DiskWatch:
         self._looks += 1
         unflushed = self.unflushed()
         directories = self._directories
+        for each in directories:
+            each.room.began()
 
         def look() -> Sequence[Sequence[Space]]:
             spaces, journals = self._measure()

@@ -46,9 +46,20 @@ def test_what_is_added_between_two_measurements_counts_twice_and_waits_for_the_n
     assert not room.take(101)
     assert room.take(100), "what did not fit has taken nothing"
     assert not room.is_full, "only a measurement says so"
+    room.began()
     room.measured(SPARE + 202, 0, reserve_held=True)
     assert not room.is_full
     assert room.take(101)
+
+
+def test_what_is_added_while_the_disk_is_measured_counts(room: DiskRoom) -> None:
+    room.measured(SPARE + 1000, 0, reserve_held=True)
+    assert room.take(100)
+    room.began()
+    assert room.take(150)
+    room.measured(SPARE + 800, 0, reserve_held=True)
+    assert not room.take(251), "the bytes of the second add are not among those that were measured"
+    assert room.take(250)
 
 
 def test_an_add_that_does_not_fit_into_what_was_measured_for_it_makes_the_disk_full(room: DiskRoom) -> None:
@@ -97,13 +108,15 @@ def test_adds_begin_again_only_with_the_reserve(room: DiskRoom) -> None:
 
 def test_the_reserve_is_given_up_only_when_it_is_needed(room: DiskRoom) -> None:
     room.measured(SPARE, 0, reserve_held=True)
-    assert not room.needs_reserve(0), "adds have not ended"
+    assert not room.needs_reserve(0, 0), "adds have not ended"
     room.measured(SPARE - 1, 0, reserve_held=True)
-    assert not room.needs_reserve(SPARE // 2)
-    assert room.needs_reserve(SPARE // 2 - 1)
+    assert not room.needs_reserve(SPARE // 2, 0)
+    assert room.needs_reserve(SPARE // 2 - 1, 0)
+    assert not room.needs_reserve(SPARE // 2 + 700, 700)
+    assert room.needs_reserve(SPARE // 2 + 699, 700), "the next checkpoint has no room"
     room.measured(4 * SPARE, 0, reserve_held=True)
     room.failed("no space")
-    assert room.needs_reserve(1 << 40), "whatever is said to be free"
+    assert room.needs_reserve(1 << 40, 0), "whatever is said to be free"
 
 
 def test_without_a_reserve_only_failed_writes_count() -> None:
@@ -121,7 +134,7 @@ def test_a_threshold_holds_beside_the_bytes(room: DiskRoom) -> None:
     room.threshold("96 % are used")
     assert (room.reason, room.is_full) == ("96 % are used", False)
     assert not room.take(1)
-    assert not room.needs_reserve(1 << 40)
+    assert not room.needs_reserve(1 << 40, 0)
     room.measured(0, 0, reserve_held=True)
     assert room.reason == f"0 bytes are free, {SPARE} are needed"
     room.measured(1 << 40, 0, reserve_held=True)

@@ -80,6 +80,14 @@ async def test_a_bookie_is_read_only_as_soon_as_one_directory_is_full_and_until_
     assert [bool(change) for change in watched.changes] == [True, False]
 
 
+async def test_adds_that_a_measurement_has_seen_do_not_count_again(world: World) -> None:
+    watched = Watched(world)
+    async with watched.watching() as watch:
+        for _ in range(10):
+            assert watch.rooms[0].take(5 * GB)
+            await watched.settle()
+
+
 @pytest.mark.expect_error("no room")
 async def test_otherwise_only_the_ledgers_of_a_full_directory_are_refused_until_all_are_full(world: World) -> None:
     watched = Watched(world, replace(TWO, read_only_on_any_full=False, disk_usage_low_water_mark=0.8))
