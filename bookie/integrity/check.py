@@ -99,7 +99,7 @@ class DataIntegrity:
 
             async def settle(ledger_id: int, add: Callable[[int], None] = settled.append) -> None:
                 try:
-                    if await self._settle(manager, peers, ledger_id):
+                    if await self._settle_existing(manager, peers, ledger_id):
                         add(ledger_id)
                 except (PeerError, EntryLostError, MalformedMetadataError, UnsupportedLayoutError) as error:
                     self._stays(ledger_id, error)
@@ -124,6 +124,15 @@ class DataIntegrity:
             self._limbo.clear(ledger_id)
         self.progress.ledgers += len(ledgers)
         await self._bookie.checkpoint()
+
+    async def _settle_existing(self, manager: LedgerManager, peers: OtherCopies, ledger_id: int) -> bool:
+        """As `_settle`; of a ledger that is deleted meanwhile nothing is lost, though its members drop it."""
+        try:
+            return await self._settle(manager, peers, ledger_id)
+        except EntryLostError:
+            if await _read(manager, ledger_id) is not None:
+                raise
+            return True
 
     async def _settle(self, manager: LedgerManager, peers: OtherCopies, ledger_id: int) -> bool:
         """Copy what the ledger lacks; return whether it has everything then. A deleted one is left to collection.
