@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from autorecovery.copying.peer_copies import PeerCopies
 from quire.ledger.errors import LedgerReadError, LedgerRecoveryError, NoSuchEntryError
 from quire.wire.bookkeeper.v2 import Rc
 from simulation.machines.world import Universe
@@ -48,6 +49,29 @@ async def test_an_open_ledger_is_recovered_while_fewer_members_than_its_ack_quor
         reader = await client.open(ledger_id, password=b"secret", recover=True)
         assert reader.last_entry_id == 3
         reader.close()
+
+
+async def test_a_ledger_that_is_deleted_while_it_is_copied_back_is_not_lost(
+    cluster: IntegrityCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = await cluster.begin("a", "b")
+    ledger_id = await cluster.ledger(*members)
+    for member in members:
+        await member.add(ledger_id, 4)
+    lossy = members[1]
+    async with cluster.client() as client:
+        (await client.open(ledger_id, password=b"secret", recover=True)).close()
+
+        async def dropped(self: PeerCopies, ledger: int, metadata: object, entries: object) -> dict[int, bytes]:
+            await client.delete(ledger)
+            raise NoSuchEntryError(ledger, 0)
+
+        monkeypatch.setattr(PeerCopies, "read", dropped)
+        await lossy.kill()
+        lossy.wipe()
+        await lossy.start()
+        await until(lambda: not lossy.bookie.storage.limbo.ledgers(), within=600)
+        assert lost(lossy) == []
 
 
 @pytest.mark.expect_error("an entry is lost")
