@@ -18,6 +18,7 @@ from urllib.parse import quote
 from quire.client.authentication import Credentials, CredentialsError
 from quire.client.message_id import MessageId
 from quire.spark.errors import SourceUnavailableError, SparkSourceError
+from quire.spark.topics import partitioned_name
 from quire.wire.pulsar.names import TopicName
 from quire.world.backoff import Backoff
 from quire.world.real_tls import TlsFiles
@@ -32,6 +33,8 @@ ATTEMPT_TIMEOUT_S = 10.0
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 2.0
 PARALLEL_MAX = 8
+TOGETHER_MIN = 16
+"""Partitions of one topic from which on the brokers are asked for all of them at once."""
 _OFFLOAD = "quireOffload"
 _PASSING_STATUS = frozenset((429, 500, 502, 503, 504))
 """Statuses to retry: Pulsar's brokers answer 500 and 503 while a topic moves, and 307 to the owner."""
@@ -84,7 +87,10 @@ class Admin:
 
     def many_internal_stats(self, topics: Sequence[str], *, metadata: bool = False) -> list[dict[str, Any] | None]:
         """Return the internal stats of several, in their order, some concurrently; None for a missing topic."""
-        return self._map(partial(self._stats_or_none, metadata=metadata), topics)
+        found: dict[str, dict[str, Any] | None] = {} if metadata else dict(self._of_many_partitions(topics))
+        left = [topic for topic in topics if topic not in found]
+        found |= zip(left, self._map(partial(self._stats_or_none, metadata=metadata), left), strict=True)
+        return [found[topic] for topic in topics]
 
     def partitions(self, topic: str) -> int:
         """Return the number of partitions; 0: not partitioned, or missing."""
@@ -165,6 +171,33 @@ class Admin:
             return self.internal_stats(topic, metadata=metadata)
         except TopicMissingError:
             return None
+
+    def _of_many_partitions(self, topics: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the internal stats of topics that are many partitions of one, from one request for all of them.
+
+        A topic for which it fails is left out, and is asked for each partition then: so one that is missing, or moves,
+        counts alone."""
+        members: dict[str, set[str]] = {}
+        for topic in topics:
+            members.setdefault(partitioned_name(topic), set()).add(topic)
+        found: dict[str, dict[str, Any]] = {}
+        for name, wanted in members.items():
+            if len(wanted) >= TOGETHER_MIN:
+                stats = self._try(f"{topic_path(name)}/partitioned-internalStats").get("partitions")
+                if isinstance(stats, dict):
+                    found |= {each: stats[each] for each in wanted if isinstance(stats.get(each), dict)}
+        return found
+
+    def _try(self, path: str) -> dict[str, Any]:
+        """Return the answer to one attempt of a request; empty: it failed."""
+        import httpx2
+
+        try:
+            response = self._http().get(f"{self._url}/admin/v2/{path}", timeout=self._timeout_s)
+            found = response.json() if response.is_success else None
+        except (CredentialsError, httpx2.InvalidURL, httpx2.HTTPError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _map(self, ask: Callable[[str], T], topics: Sequence[str]) -> list[T]:
         if len(topics) < 2:

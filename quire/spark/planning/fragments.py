@@ -47,15 +47,11 @@ class Fragments:
         SourceUnavailableError."""
         read_via = self._options.read_via
         tails = {name: log.ledgers[-1].ledger_id if log.ledgers else -1 for name, log in logs.items()}
-        wanted = {
-            name: {
-                ledger_id
-                for task in tasks
-                if task.partition == name
-                for ledger_id in wanted_ledgers((*task.earlier, *task.ranges), tails.get(name, -1), read_via)
-            }
-            for name in dict.fromkeys(task.partition for task in tasks)
-        }
+        wanted: dict[str, set[int]] = {}
+        for task in tasks:
+            tail = tails.get(task.partition, -1)
+            ids = wanted_ledgers((*task.earlier, *task.ranges), tail, read_via)
+            wanted.setdefault(task.partition, set()).update(ids)
         known = self._known(wanted)
         made = []
         for task in tasks:

@@ -126,6 +126,7 @@ class Planner:
     def _look_for_loss(self, start: Offsets) -> None:
         """Check for missing entries, also outside planning: each check builds on the one before, and an idle topic is
         never planned."""
+        held = self._hold.partitions if self._hold else frozenset()
         for name, place in start.items():
             log = self._known.logs.get(name)
             if log is None:
@@ -133,7 +134,7 @@ class Planner:
             else:
                 if lost := log.missing_before(place, mark_delete=self._mark_of(name), seen=self._seen.get(name)):
                     self._lose(lost)
-                elif self._hold is not None and name in self._hold.partitions:
+                elif name in held:
                     self._made.discard(name)
                 self._seen[name] = log
 
@@ -250,24 +251,21 @@ class Planner:
         """Hold the partitions that are not held yet, so that data at their place and behind it is retained."""
         if not self._options.is_held:
             return
-        new = {
-            name: place
-            for name, place in places.items()
-            if name in self._known.logs and not (self._hold and name in self._hold.partitions)
-        }
+        held = self._hold.partitions if self._hold else frozenset()
+        new = {name: place for name, place in places.items() if name in self._known.logs and name not in held}
         if not new:
             return
         self._make(new)
         if self._hold is None:
             self._hold = Hold(self._cluster.client, self._options.subscription)
-        held = {name: self._held_at(name, place) for name, place in new.items()}
-        marks = self._cluster.call(self._hold.attach, held)
+        starts = {name: self._held_at(name, place) for name, place in new.items()}
+        marks = self._cluster.call(self._hold.attach, starts)
         back = {}
         for name, (ledger_id, entry_id) in marks.items():
             log, place = self._known.logs[name], new[name]
             ahead = log.canonical(Place(ledger_id, entry_id + 1))
             if ledger_id >= 0 and log.count_between(place, ahead):
-                back[name] = held[name]
+                back[name] = starts[name]
         self._trace.note("hold-attached", marks=marks, made=sorted(self._made & new.keys()), back=back)
         if back:
             name, place = next(iter(back.items()))

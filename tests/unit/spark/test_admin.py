@@ -13,7 +13,7 @@ import pytest
 
 from quire.client.authentication import basic, basic_file, token, token_file
 from quire.client.message_id import MessageId
-from quire.spark.admin import Admin, AdminRefusedError, TopicMissingError, topic_path
+from quire.spark.admin import TOGETHER_MIN, Admin, AdminRefusedError, TopicMissingError, topic_path
 from quire.spark.errors import OptionError, SourceUnavailableError
 from quire.spark.options.parse import Options
 from quire.spark.runtime import client_options
@@ -148,6 +148,41 @@ def test_many_topics_are_asked_together_and_keep_their_order(web: Web, admin: Ad
     found = admin.many_internal_stats(names)
     assert found == [{"n": number} if number % 2 == 0 else None for number in range(20)]
     assert admin.many_internal_stats([]) == []
+
+
+def partitions_of(topic: str, count: int) -> list[str]:
+    return [f"{topic}-partition-{number}" for number in range(count)]
+
+
+def test_many_partitions_of_a_topic_are_one_request(web: Web, admin: Admin):
+    names = partitions_of(TOPIC, TOGETHER_MIN)
+    web.answers[f"{BASE}/x/partitioned-internalStats"] = [
+        (200, {"partitions": {name: {"n": number} for number, name in enumerate(names)}})
+    ]
+    assert admin.many_internal_stats(names[::-1]) == [{"n": number} for number in range(TOGETHER_MIN)][::-1]
+    assert [path for _, path, _ in web.asked] == [f"{BASE}/x/partitioned-internalStats"]
+
+
+def test_partitions_that_are_not_in_the_answer_for_all_of_them_are_asked_one_by_one(web: Web, admin: Admin):
+    names = partitions_of(TOPIC, TOGETHER_MIN)
+    web.answers[f"{BASE}/x/partitioned-internalStats"] = [
+        (200, {"partitions": {name: {"n": 1} for name in names[2:]}}),
+        (503, {"reason": "one of them moves"}),
+        (200, "no JSON"),
+        (404, {"reason": "Topic not found"}),
+        (200, {"partitions": None}),
+    ]
+    web.answers[f"{BASE}/x-partition-1/internalStats"] = [(200, {"n": 2})]
+    assert admin.many_internal_stats(names) == [None, {"n": 2}, *[{"n": 1}] * (TOGETHER_MIN - 2)]
+    for _ in range(4):
+        assert admin.many_internal_stats(names) == [None, {"n": 2}, *[None] * (TOGETHER_MIN - 2)]
+
+
+def test_metadata_and_few_partitions_are_asked_one_by_one(web: Web, admin: Admin):
+    names = partitions_of(TOPIC, TOGETHER_MIN)
+    web.answers[f"{BASE}/x/partitioned-internalStats"] = [(200, {"partitions": {name: {"n": 1} for name in names}})]
+    assert admin.many_internal_stats(names, metadata=True) == [None] * TOGETHER_MIN
+    assert admin.many_internal_stats(names[1:]) == [None] * (TOGETHER_MIN - 1)
 
 
 def test_nothing_is_connected_before_the_first_question():
