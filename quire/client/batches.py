@@ -31,7 +31,7 @@ _VARINTS_MAX = 1 << 15
 
 # Varints of 10 bytes, which may hold more than 64 bits, are left to protobuf.
 _VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-_varint_at = re.compile(_VARINT).match
+varint_at = re.compile(_VARINT).match
 # Of a single message, behind properties and key: payload_size [event_time] [sequence_id].
 _rest_of_single = re.compile(
     rb"\x18([\x80-\xff]{0,3}[\x00-\x7f])(?:\x28(%b))?(?:\x40%b)?" % (_VARINT, _VARINT)
@@ -117,7 +117,7 @@ def read_tail(entry: bytes, at: int, stop: int) -> Tail | None:
             at += 2 + size
             key = entry[at - size : at]
         elif tag == 0x60 or tag == 0x48:  # event_time, uncompressed_size (Java writes it always)
-            found = _varint_at(entry, at + 1, stop)
+            found = varint_at(entry, at + 1, stop)
             if found is None:
                 return None
             at = found.end()

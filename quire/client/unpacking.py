@@ -233,6 +233,18 @@ class Opener:
             into.size_bytes += len(value)
         return lost[::-1]
 
+    def batch_of(self, entry: bytes) -> tuple[MessageMetadata, bytes] | None:
+        """Return metadata and uncompressed payload of an entry, checked as `open` does; None: it is no batch.
+
+        Raises:
+            CorruptEntryError: invalid checksum, metadata or compression.
+            EncryptedEntryError: the entry is encrypted.
+        """
+        metadata, payload = _checked(entry)
+        if metadata.HasField("marker_type") or not metadata.HasField("num_messages_in_batch"):
+            return None
+        return metadata, self._uncompressed(metadata, payload, self._uncompressed_max)
+
     def _open_other(self, entry: bytes, ledger_id: int, entry_id: int, into: Messages) -> ChunkGap | None:
         """Open any entry, by protobuf."""
         metadata, payload = _checked(entry)

@@ -24,6 +24,9 @@ PYSPARK_MIN = (4, 2)
 PYARROW_MIN = (18, 0)
 """pyspark's own minimum."""
 
+NUMPY_MIN = (1, 26)
+"""First version for Python 3.12."""
+
 FASTAVRO_MIN = (1, 10)
 """First version with a wheel for Python 3.13."""
 
@@ -41,6 +44,7 @@ def require_packages() -> None:
     Raises MissingDependencyError."""
     require_package("pyspark", PYSPARK_MIN)
     require_package("pyarrow", PYARROW_MIN)
+    require_package("numpy", NUMPY_MIN)
     require_package("fastavro", FASTAVRO_MIN)
 
 

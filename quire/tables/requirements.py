@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.distribution import install_command
-from quire.spark.checks import FASTAVRO_MIN, PYARROW_MIN, require_package
+from quire.spark.checks import FASTAVRO_MIN, NUMPY_MIN, PYARROW_MIN, require_package
 
 DUCKDB_MIN = (2, 0)
 """First version whose relations have `to_arrow_reader`."""
@@ -16,6 +16,7 @@ def require_packages(*, duckdb: bool = False) -> None:
 
     Raises MissingDependencyError."""
     require_package("pyarrow", PYARROW_MIN, REMEDY)
+    require_package("numpy", NUMPY_MIN, REMEDY)
     require_package("fastavro", FASTAVRO_MIN, REMEDY)
     if duckdb:
         require_package("duckdb", DUCKDB_MIN, REMEDY)

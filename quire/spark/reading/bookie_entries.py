@@ -22,6 +22,7 @@ from quire.spark.errors import SourceUnavailableError, SparkSourceError
 from quire.spark.options.parse import Options
 from quire.spark.planning.stored import StoredLedger, stored_ledgers
 from quire.spark.planning.tasks import TopicRange
+from quire.spark.reading.row_run import RowRun, plain_run
 from quire.spark.runtime import LeasedClient, credentials_of, runtime
 from quire.wire.pulsar.entry_features import MARKER, TRANSACTION, UNREADABLE, EntryFeatures
 
@@ -54,8 +55,9 @@ class BookieEntries:
         """Ledgers that are left to the broker from now on."""
         self._refreshed: set[int] = set()
 
-    async def receive(self, due: MessageId, last: int) -> Deliveries | None:
-        """Return entries of a ledger from `due` on, up to `last` (inclusive); None if the broker has to be asked.
+    async def receive(self, due: MessageId, last: int) -> Deliveries | RowRun | None:
+        """Return entries of a ledger from `due` on, up to `last` (inclusive); None if the broker has to be asked. A run
+        of plain messages comes as one.
 
         Raises SourceUnavailableError: no copy of an entry can be read, and the option `readVia` excludes the broker."""
         ledger = self._ledgers.get(due.ledger_id)
@@ -71,6 +73,11 @@ class BookieEntries:
                     return None
                 ledger = found
         count = len(payloads)
+        run = plain_run(due.ledger_id, due.entry_id, payloads)
+        if run is not None:
+            if due.entry_id + count <= last:
+                self._fetch(ledger, due.entry_id + count, last)
+            return run
         unusual = [index for index, features in self._features.unusual(payloads) if features & FOR_BROKERS]
         if unusual:
             count = unusual[0]

@@ -12,6 +12,9 @@ from itertools import accumulate, chain, pairwise
 import pyarrow as pa
 
 from quire.client.unpacking import Messages
+from quire.spark.reading import run_columns
+from quire.spark.reading.row_run import RowRun
+from quire.spark.reading.run_columns import MS_MAX as _MS_MAX
 from quire.spark.reading.schema import NOTATION, SCHEMA_VERSION
 from quire.wire.pulsar.names import TopicName
 
@@ -24,8 +27,6 @@ A batch has at most twice as much, or one row, which may be larger. Spark cannot
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
-_MS_MAX = (1 << 63) // 1000 - 1
-"""The latest time, in ms, that fits microseconds in 64 bits."""
 _MAP = pa.map_(pa.string(), pa.string())
 
 _ARROW: dict[str, pa.DataType] = {
@@ -71,6 +72,13 @@ class Columns:
             SCHEMA_VERSION: lambda messages, first, stop: _versions(messages.schema_versions[first:stop]),
         }
         self._makers = [makers[name] for name in names]
+        of_runs: dict[str, Callable[[RowRun], pa.Array]] = {
+            **run_columns.MAKERS,
+            "__topic": lambda run: self._topics_of(run.rows),
+            "__partition": lambda run: self._partitions_of(run.rows),
+            "__messageId": lambda run: run_columns.message_ids(run, self._partition),
+        }
+        self._makers_of_runs = [of_runs[name] for name in names]
 
     def batch(self, messages: Messages, first: int, stop: int) -> pa.RecordBatch:
         """Return rows `first` to `stop` (exclusive)."""
@@ -81,13 +89,32 @@ class Columns:
         for first, stop in cuts(messages):
             yield self.batch(messages, first, stop)
 
+    def batches_of_run(self, run: RowRun) -> list[pa.RecordBatch] | None:
+        """Return all rows of a run, in batches of at most ROWS_MAX rows; None: they must be opened one by one."""
+        if not run_columns.is_convertible(run):
+            return None
+        try:
+            arrays = [make(run) for make in self._makers_of_runs]
+        except run_columns.UnusualRunError:
+            return None
+        whole = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        parts = -(-run.rows // ROWS_MAX)
+        edges = [run.rows * part // parts for part in range(parts + 1)]
+        return [whole.slice(first, stop - first) for first, stop in pairwise(edges)]
+
     def _topics(self, messages: Messages, first: int, stop: int) -> pa.Array:
-        return pa.repeat(pa.scalar(self._topic, pa.string()), stop - first)
+        return self._topics_of(stop - first)
+
+    def _topics_of(self, rows: int) -> pa.Array:
+        return pa.repeat(pa.scalar(self._topic, pa.string()), rows)
 
     def _partitions(self, messages: Messages, first: int, stop: int) -> pa.Array:
+        return self._partitions_of(stop - first)
+
+    def _partitions_of(self, rows: int) -> pa.Array:
         if self._partition < 0:
-            return pa.nulls(stop - first, pa.int32())
-        return pa.repeat(pa.scalar(self._partition, pa.int32()), stop - first)
+            return pa.nulls(rows, pa.int32())
+        return pa.repeat(pa.scalar(self._partition, pa.int32()), rows)
 
     def _message_ids(self, messages: Messages, first: int, stop: int) -> pa.Array:
         return pa.array(message_ids(messages, first, stop, self._partition), pa.binary())

@@ -56,6 +56,15 @@ class RangeCheck:
                 self._to_range(self._index + 1)
         return at
 
+    def accept_run(self, ledger_id: int, first: int, entries: int) -> bool:
+        """Compare consecutive entries with the plan, all or none; return whether they are the expected ones."""
+        if self.done or self.due != (ledger_id, first) or first + entries - 1 > self._ranges[self._index].last:
+            return False
+        self._next += entries
+        if self._next > self._ranges[self._index].last:
+            self._to_range(self._index + 1)
+        return True
+
     def skip_to(self, ledger_id: int, entry_id: int) -> list[LedgerRange]:
         """Give up the entries before the received (`ledger_id`, `entry_id`); return them.
 

@@ -16,10 +16,11 @@ from quire.spark.errors import DataLossError, SourceUnavailableError
 from quire.spark.planning.ranges import LedgerRange, TopicRange
 from quire.spark.reading.columns import BYTES_TARGET, ROWS_MAX, Columns
 from quire.spark.reading.range_check import RangeCheck, shown
+from quire.spark.reading.row_run import RowRun, batch_run
 
 _log = logging.getLogger(__name__)
 
-SLICE_BYTES = 512 << 10
+SLICE_BYTES = 1 << 20
 """Maximum stored bytes opened at a time ..."""
 OPENED_BYTES = 1 << 20
 """... and target of bytes that result. Entries may be compressed a thousandfold, which is known only after they are
@@ -73,9 +74,13 @@ class RangeRows:
         """Return whether every row is in `ready`, or was taken from it."""
         return self._check.done and not self.gaps and not self.missing and not self._messages.values
 
-    def give(self, deliveries: Deliveries) -> None:
-        """Add the next deliveries of the broker."""
+    def give(self, deliveries: Deliveries | RowRun) -> None:
+        """Add the next deliveries of the broker, or the next run from bookies."""
         assert self.hungry, "the deliveries before are not used up"
+        if isinstance(deliveries, RowRun):
+            if self._add_run(deliveries):
+                return
+            deliveries = deliveries.deliveries()
         self._deliveries = deliveries
         self._at = 0
 
@@ -124,17 +129,49 @@ class RangeRows:
         while stop < len(deliveries.entries) and size < self._slice_bytes:
             size += len(deliveries.entries[stop])
             stop += 1
+        if self._open_batches(first, stop, size):
+            self._at = stop
+            return
         accepted = self._check.accept(deliveries.ledger_ids, deliveries.entry_ids, first, stop)
         if accepted > first:
             before = self._messages.size_bytes
             self.gaps = self._opener.open(deliveries, self._messages, first=first, stop=accepted)
-            opened = max(self._messages.size_bytes - before, 1)
-            self._slice_bytes = max(1, min(SLICE_BYTES, 4 * size, OPENED_BYTES * size // opened))
+            self._measure(size, self._messages.size_bytes - before)
             if self._skip_before and not self.gaps:
                 self._skip_first_messages()
         self._at = accepted
         if accepted < stop and not self._check.done:
             self._skip_missing(deliveries.ledger_ids[accepted], deliveries.entry_ids[accepted])
+
+    def _measure(self, size: int, opened: int) -> None:
+        """Set the size of the next slice, after one of `size` stored bytes that became `opened`."""
+        self._slice_bytes = max(1, min(SLICE_BYTES, 4 * size, OPENED_BYTES * size // max(opened, 1)))
+
+    def _open_batches(self, first: int, stop: int, size: int) -> bool:
+        """Convert entries that are batches of usual messages; return False if they have to be opened one by one."""
+        deliveries = self._deliveries
+        ledger_id, entry_id = deliveries.ledger_ids[first], deliveries.entry_ids[first]
+        if self._skip_before or deliveries.ledger_ids[stop - 1] != ledger_id:
+            return False
+        run = batch_run(ledger_id, entry_id, deliveries.entries[first:stop], self._opener)
+        if run is None or deliveries.entry_ids[first:stop] != list(range(entry_id, entry_id + stop - first)):
+            return False
+        if not self._add_run(run):
+            return False
+        self._measure(size, len(run.packed))
+        return True
+
+    def _add_run(self, run: RowRun) -> bool:
+        """Add the rows of a run behind those before; return False if it has to be opened one by one."""
+        if self._skip_before:
+            return False
+        batches = self._columns.batches_of_run(run)
+        if batches is None or not self._check.accept_run(run.ledger_id, run.first, run.entries):
+            return False
+        self._cut()
+        self.rows += run.rows
+        self.ready.extend(batches)
+        return True
 
     def _skip_missing(self, ledger_id: int, entry_id: int) -> None:
         due = self._check.due

@@ -28,6 +28,7 @@ from quire.spark.options.parse import Options
 from quire.spark.reading.columns import Columns
 from quire.spark.reading.range_check import RangeCheck, steps_back
 from quire.spark.reading.range_rows import RangeRows
+from quire.spark.reading.row_run import RowRun
 from quire.spark.runtime import ClientLease, client_options, runtime
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class RangeScan:
             self._lease = await runtime().lease(self._options.service_url, client_options(self._options))
         return await self._lease.client.reader(self._work.partition, start, window=window)
 
-    async def _receive(self) -> Deliveries | None:
+    async def _receive(self) -> Deliveries | RowRun | None:
         """Receive more of the range; None if there is none, which was noted as lost."""
         if self._reader is None:
             if (found := await self._from_bookies(self._work.ranges, self.rows.due)) is not None:
@@ -112,7 +113,7 @@ class RangeScan:
             self.rows.nothing_more(f"the topic ends at {last}")
         return found
 
-    async def _from_bookies(self, ranges: Sequence[LedgerRange], due: MessageId) -> Deliveries | None:
+    async def _from_bookies(self, ranges: Sequence[LedgerRange], due: MessageId) -> Deliveries | RowRun | None:
         """Return entries of `ranges` from `due` on; None if the broker has to be asked for them."""
         if self._bookies is None:
             return None
@@ -153,6 +154,8 @@ class RangeScan:
             while not check.done:
                 due = MessageId(*check.due)
                 found = None if reader is not None else await self._from_bookies(step, due)
+                if isinstance(found, RowRun):
+                    found = found.deliveries()
                 if found is None:
                     reader = reader or await self._open(due, WINDOW_MIN)
                     found, _ = await self._wait(reader, due)
