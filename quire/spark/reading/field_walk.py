@@ -25,8 +25,8 @@ _TEXT_MAX = 0x7F
 _ALL = slice(None)
 
 
-class Texts(NamedTuple):
-    """Texts of messages, as places in their bytes."""
+class TextSpans(NamedTuple):
+    """TextSpans of messages, as places in their bytes."""
 
     starts: Numbers
     sizes: Numbers
@@ -37,8 +37,8 @@ class Pairs(NamedTuple):
     """Properties that have the same number in their messages."""
 
     rows: Numbers
-    names: Texts
-    values: Texts
+    names: TextSpans
+    values: TextSpans
 
 
 class FieldWalk:
@@ -61,7 +61,7 @@ class FieldWalk:
         if self._having(tag) is not _ALL:
             self._usual = False
 
-    def text(self, *tag: int) -> Texts | None:
+    def text(self, *tag: int) -> TextSpans | None:
         """Return the texts of a field; None: no message has it."""
         rows = self._having(tag)
         if rows is None:
@@ -72,8 +72,8 @@ class FieldWalk:
             self._usual = False
             return None
         if rows is _ALL:
-            return Texts(starts, sizes)
-        found = Texts(np.zeros(len(self._at), np.int64), np.full(len(self._at), -1, np.int64))
+            return TextSpans(starts, sizes)
+        found = TextSpans(np.zeros(len(self._at), np.int64), np.full(len(self._at), -1, np.int64))
         found.starts[rows], found.sizes[rows] = starts, sizes
         return found
 
@@ -135,7 +135,7 @@ class FieldWalk:
             good &= data[middle] == 0x12
             good &= data[middle + 1] == after - middle - 2
             # Made before the walk moves on, because `at` may be a view of its places.
-            names, values = Texts(at + 4, name_sizes), Texts(middle + 2, after - middle - 2)
+            names, values = TextSpans(at + 4, name_sizes), TextSpans(middle + 2, after - middle - 2)
             if not good.all() or not self._move(rows, after):
                 self._usual = False
                 break

@@ -19,7 +19,7 @@ from quire.client.batches import varint_at, varints
 from quire.client.deliveries import Deliveries
 from quire.client.errors import CorruptEntryError, EncryptedEntryError
 from quire.client.unpacking import Opener
-from quire.spark.reading.field_walk import PAD, FieldWalk, Numbers, Octets, Pairs, Texts
+from quire.spark.reading.field_walk import PAD, FieldWalk, Numbers, Octets, Pairs, TextSpans
 from quire.wire.pulsar.frames import MAGIC
 from quire.wire.pulsar.metadata import Buffer
 from quire.wire.pulsar.PulsarApi_pb2 import MessageMetadata
@@ -51,9 +51,9 @@ class RowRun:
     """Id of the first entry."""
     entries: int
     entry_ids: Numbers
-    values: Texts
-    keys: Texts | None
-    ordering_keys: Texts | None
+    values: TextSpans
+    keys: TextSpans | None
+    ordering_keys: TextSpans | None
     properties: list[Pairs]
     publish_ms: Numbers
     event_ms: Numbers | None
@@ -66,7 +66,7 @@ class RowRun:
     """None: no entry is a batch."""
     batch_sizes: Numbers | None = None
     bounds: tuple[list[int], list[int]] = ([], [])
-    """Where each plain entry begins and ends in `packed`."""
+    """Begin and end of each plain entry in `packed`."""
 
     @property
     def rows(self) -> int:
@@ -126,7 +126,7 @@ def plain_run(ledger_id: int, first: int, entries: Sequence[Buffer]) -> RowRun |
         first=first,
         entries=count,
         entry_ids=np.arange(first, first + count),
-        values=Texts(stops, ends - stops),
+        values=TextSpans(stops, ends - stops),
         keys=keys,
         ordering_keys=ordering_keys,
         properties=properties,
@@ -180,7 +180,7 @@ def batch_run(ledger_id: int, first: int, entries: Sequence[bytes], opener: Open
         first=first,
         entries=len(entries),
         entry_ids=first + number,
-        values=Texts(stops, sizes),
+        values=TextSpans(stops, sizes),
         keys=keys,
         ordering_keys=ordering_keys,
         properties=properties,
@@ -221,7 +221,7 @@ def _big_endian(data: Octets, at: Numbers) -> Numbers:
     return found
 
 
-def _distinct(packed: bytes, texts: Texts | None, count: int) -> tuple[list[bytes], Numbers]:
+def _distinct(packed: bytes, texts: TextSpans | None, count: int) -> tuple[list[bytes], Numbers]:
     """Return the different texts of rows, and the number of each row's."""
     if texts is None:
         return [b""], np.zeros(count, np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from quire.spark.reading.field_walk import Numbers, Octets, Texts
+from quire.spark.reading.field_walk import Numbers, Octets, TextSpans
 from quire.spark.reading.row_run import RowRun
 
 MS_MAX = (1 << 63) // 1000 - 1
@@ -36,7 +36,7 @@ def is_convertible(run: RowRun) -> bool:
     return None not in names and len(set(names)) == len(names)
 
 
-def _common_name(data: Octets, names: Texts) -> bytes | None:
+def _common_name(data: Octets, names: TextSpans) -> bytes | None:
     """Return the name that all rows have; None: they have different ones."""
     size = int(names.sizes[0])
     if (names.sizes != size).any():
@@ -45,7 +45,7 @@ def _common_name(data: Octets, names: Texts) -> bytes | None:
     return bytes(block[0]) if (block == block[0]).all() else None
 
 
-def binaries(run: RowRun, texts: Texts | None) -> pa.Array:
+def binaries(run: RowRun, texts: TextSpans | None) -> pa.Array:
     """Return texts as a column; null: a row has none."""
     if texts is None:
         return pa.nulls(run.rows, pa.binary())
@@ -53,11 +53,11 @@ def binaries(run: RowRun, texts: Texts | None) -> pa.Array:
         return _gathered(run.packed, texts, pa.binary())
     has = texts.sizes >= 0
     rows = np.flatnonzero(has)
-    found = _gathered(run.packed, Texts(texts.starts[rows], texts.sizes[rows]), pa.binary())
+    found = _gathered(run.packed, TextSpans(texts.starts[rows], texts.sizes[rows]), pa.binary())
     return found.take(pa.array(np.cumsum(has) - 1, pa.int64(), mask=~has))
 
 
-def _gathered(packed: bytes, texts: Texts, kind: pa.DataType) -> pa.Array:
+def _gathered(packed: bytes, texts: TextSpans, kind: pa.DataType) -> pa.Array:
     """Return texts, which are in order in `packed`, as an array."""
     count = len(texts.starts)
     if not count:
@@ -76,12 +76,12 @@ def maps(run: RowRun) -> pa.Array:
         return pa.MapArray.from_arrays(pa.array(np.zeros(run.rows + 1, np.int32)), empty, empty, _MAP)
     rows = np.concatenate([pairs.rows for pairs in run.properties])
     names, values = (
-        Texts(*(np.concatenate([getattr(each, part)[field] for each in run.properties]) for field in (0, 1)))
+        TextSpans(*(np.concatenate([getattr(each, part)[field] for each in run.properties]) for field in (0, 1)))
         for part in ("names", "values")
     )
     if len(run.properties) > 1:
         order = np.argsort(rows, kind="stable")
-        names, values = (Texts(each.starts[order], each.sizes[order]) for each in (names, values))
+        names, values = (TextSpans(each.starts[order], each.sizes[order]) for each in (names, values))
     counts = np.bincount(rows, minlength=run.rows)
     offsets = np.zeros(run.rows + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])

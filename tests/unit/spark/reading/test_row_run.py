@@ -24,7 +24,7 @@ from quire.wire.pulsar.PulsarApi_pb2 import SingleMessageMetadata
 from tests.support.pulsar_frames import entry, entry_of, metadata
 from tests.support.refusals import refuses
 from tests.unit.spark.entries import chunk
-from tests.unit.spark.reading.test_scan import TOPIC, read, work
+from tests.unit.spark.reading.planned import TOPIC, read, work
 
 COLUMNS = Columns((*NAMES, *ON_REQUEST), TOPIC)
 LEDGER, FIRST = 300, 120

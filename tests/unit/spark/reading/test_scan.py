@@ -15,8 +15,7 @@ from quire.client.errors import CorruptEntryError
 from quire.client.message_id import MessageId
 from quire.client.packing import pack
 from quire.spark.errors import DataLossError, SourceUnavailableError
-from quire.spark.options.parse import Options
-from quire.spark.planning.ranges import LedgerRange, TopicRange
+from quire.spark.planning.ranges import TopicRange
 from quire.spark.reading import scan as reading
 from quire.spark.reading.columns import BYTES_TARGET, ROWS_MAX, Columns
 from quire.spark.reading.passed_over import PassedOver
@@ -24,35 +23,7 @@ from quire.spark.reading.range_rows import RangeRows
 from quire.spark.reading.scan import RangeScan, read_range
 from tests.support.refusals import refuses
 from tests.unit.spark.entries import chunk, plain
-
-TOPIC = "persistent://public/default/x"
-
-
-def options(**changed: str) -> Options:
-    return Options.parse({"topic": TOPIC, **changed}, use="batch")
-
-
-def work(*ranges: tuple[int, int, int], earlier: tuple[tuple[int, int, int], ...] = (), start: int = 0) -> TopicRange:
-    return TopicRange(
-        partition=TOPIC,
-        ranges=tuple(LedgerRange(*each) for each in ranges),
-        earlier=tuple(LedgerRange(*each) for each in earlier),
-        start_batch_index=start,
-    )
-
-
-def deliver(*places: tuple[int, int], entry: bytes | None = None) -> Deliveries:
-    return Deliveries(
-        [ledger for ledger, _ in places],
-        [number for _, number in places],
-        [entry or plain(b"%d:%d" % place) for place in places],
-    )
-
-
-def read(task: TopicRange, *fed: Deliveries, columns: tuple[str, ...] = ("value",), **changed: str) -> list[Any]:
-    batches = read_range(task, options(**changed), Columns(columns, task.partition), iter(fed))
-    return [row if len(columns) > 1 else row[columns[0]] for batch in batches for row in batch.to_pylist()]
-
+from tests.unit.spark.reading.planned import TOPIC, deliver, options, read, work
 
 # Rows
 
