@@ -74,6 +74,7 @@ class DbLedgerStorage(OneOfSeveral):
             sync_every=self._options.sync_every_bytes,
             page_cache=self._options.page_cache_bytes,
             ledger_logs=self._options.ledger_logs,
+            reads=lambda: self.stats.disk_reads,
         )
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex

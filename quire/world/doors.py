@@ -58,6 +58,12 @@ class File(Protocol):
     def pwritev(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
 
+    def pwritev_past_cache(self, parts: Sequence[Buffer], offset: int) -> int:
+        """As `pwritev`, for data that will hardly be read soon: it need not stay in the page cache.
+
+        Bypasses the page cache where that is possible and cheaper. One call of a file at a time.
+        """
+
     def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
         """As `pwritev` then `sync`, in one system call where there is one.
 

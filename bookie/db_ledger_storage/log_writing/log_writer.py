@@ -88,6 +88,8 @@ class LogWriter:
         self._synced = synced
         self._size_max = size_max
         self._sync_every = sync_every
+        self.past_cache = False
+        """True to let what is written bypass the page cache, because it will hardly be read soon."""
         self.log: OpenLog | None = None
 
     @property
@@ -189,7 +191,8 @@ class LogWriter:
 
     def _write(self, log: OpenLog, parts: list[Buffer]) -> None:
         if parts:
-            log.position += log.file.pwritev(parts, log.position)
+            write = log.file.pwritev_past_cache if self.past_cache else log.file.pwritev
+            log.position += write(parts, log.position)
 
     def _sync(self, log: OpenLog) -> None:
         log.file.sync()
