@@ -44,8 +44,8 @@ class EntryLogs:
 
     `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
     does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
-    kernel decides. `ledger_logs`: flushes write a log for each ledger. `reads`: returns how often entries were read from
-    the logs.
+    kernel decides. `ledger_logs`: flushes write a log for each ledger. `reads`: returns how often entries were read
+    from the logs.
     """
 
     def __init__(
