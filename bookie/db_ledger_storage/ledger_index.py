@@ -121,6 +121,9 @@ class LedgerIndex:
     def __contains__(self, ledger_id: int) -> bool:
         return ledger_id in self._states
 
+    def __len__(self) -> int:
+        return len(self._states)
+
     def ledgers(self) -> list[int]:
         """Return the ids of all known ledgers, sorted."""
         return sorted(self._states)

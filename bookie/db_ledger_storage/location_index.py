@@ -171,16 +171,13 @@ class LocationIndex:
 
     def ledgers_from(self, first: int, count_max: int | None) -> list[int]:
         """As `ledgers`: the lowest `count_max` ids from `first` on."""
-        found: list[int] = []
-        start = _KEY.pack(first, 0)
-        while count_max is None or len(found) < count_max:
-            row = next(self._rows.scan(start, _ALL[1]), None)
-            if row is None:
-                break
-            ledger_id = int.from_bytes(row[0][:8], "big")
-            found.append(ledger_id)
-            start = _past(ledger_id)
-        return found
+        some = ENTRY_ID_MAX if count_max is None else count_max
+        found = self._rows.prefixes(_KEY.pack(first, 0), _ALL[1], 8, some)
+        return [int.from_bytes(each, "big") for each in found]
+
+    def has_rows(self, ledger_id: int) -> bool:
+        """Return whether the ledger has rows."""
+        return bool(self._rows.prefixes(_KEY.pack(ledger_id, 0), _past(ledger_id), 8, 1))
 
     def logs_in_use(self, logs: Iterable[int]) -> set[int]:
         """Return those of `logs` to which a row of any ledger points.

@@ -135,6 +135,14 @@ def _check_sequence(path: str, expected: int, found: int) -> None:
         raise DamagedError(Finding(path, what, "Restore the folder from a copy"))
 
 
+def _past(prefix: bytes, length: int) -> bytes:
+    """Return the lowest key above all keys whose first `length` bytes are `prefix`; empty if there is none."""
+    if len(prefix) < length:
+        return prefix + b"\0"  # this is a whole key
+    following = int.from_bytes(prefix, "big") + 1
+    return b"" if following >> 8 * length else following.to_bytes(length, "big")
+
+
 def _os_error(error: Exception) -> OSError:
     """Convert RocksDB's error, which rocksdict passes on as text, to the error that a file would raise."""
     text = str(error)
@@ -264,6 +272,25 @@ class RealKeyValue:
             return list(islice(self._database.values(from_key=start), count_max))
         except Exception as error:
             raise _os_error(error) from None
+
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        found: list[bytes] = []
+        try:
+            iterator = self._database.iter()
+            while len(found) < count_max and start < stop:
+                iterator.seek(start)
+                key = iterator.key()
+                if key is None:
+                    iterator.status()  # raises if this is not the end, but a block that could not be read
+                    break
+                if key >= stop:
+                    break
+                prefix = key[:length]
+                found.append(prefix)
+                start = _past(prefix, length) or stop
+        except Exception as error:
+            raise _os_error(error) from None
+        return found
 
     def compact(self) -> None:
         try:
