@@ -126,5 +126,7 @@ async def test_a_log_of_many_ledgers_that_are_not_searched_yet_is_examined_in_st
     await fill(storage, dict.fromkeys(range(10), range(1)))
     await fill(storage, {10: range(5)})
     make_strays(storage, *range(9))
-    steps = [each is None for each in storage._log_map.read(0, storage.upkeep.ledgers)]
+    log_map_ = storage._log_map
+    assert log_map_ is not None
+    steps = [each is None for each in log_map_.read(0, storage.upkeep.ledgers)]
     assert steps == [True, True, True, False]
