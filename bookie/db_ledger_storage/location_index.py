@@ -14,6 +14,7 @@ from struct import Struct, unpack
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
+from bookie.db_ledger_storage.ledger_removal import id_ranges
 from bookie.db_ledger_storage.log_ledgers import LogLedgers
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
@@ -262,8 +263,8 @@ class LocationIndex:
     def delete_ledgers(self, ledgers: Sequence[int]) -> None:
         """Delete all rows of these ledgers; durable on return."""
         batch = self._rows.batch()
-        for ledger_id in ledgers:
-            batch.delete_range(_KEY.pack(ledger_id, 0), _past(ledger_id))
+        for first, last in id_ranges(ledgers):
+            batch.delete_range(_KEY.pack(first, 0), _past(last))
         self._rows.write(batch, sync=True)
 
     def compact(self) -> None:
