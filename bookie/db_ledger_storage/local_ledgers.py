@@ -23,9 +23,9 @@ from bookie.db_ledger_storage.parts import BETWEEN_STEPS_S, StorageParts
 _ROWS_PER_STEP: Final = 1000
 """Rows of the ledger index read in one step; about half a millisecond."""
 _SEEKS_PER_STEP: Final = 100
-"""Ledgers of the location index found in one step; about two milliseconds."""
-SEEKS_PER_ROUND = 10_000
-"""Ledgers searched in one round; about 0.2 seconds..."""
+"""Ledgers of the location index found in one step; one to two milliseconds."""
+SEEKS_PER_ROUND = 5_000
+"""Ledgers searched in one round; about 0.2 seconds, with the pauses..."""
 ROUNDS_OF_SEARCH: Final = 16
 """...or this part of the known ones, if that is more."""
 STRAYS_MAX = 100_000
