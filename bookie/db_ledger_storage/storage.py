@@ -148,7 +148,7 @@ class DbLedgerStorage(OneOfSeveral):
         logs.contents.noted = noted.read
         existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
-        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
+        log_map = LogMap(logs.contents, self._open_log_map())
         self._log_map = log_map
         log_map.start(existing)
         self.parts = parts = StorageParts(

@@ -227,6 +227,13 @@ class KeyValue(Protocol):
         Faster than `scan`. Fewer values do not prove that the map ends: it may be damaged there, as `scan` shows.
         """
 
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        """Return the first `length` bytes of the keys with start <= key < stop: the lowest `count_max` different ones,
+        in order. A shorter key is returned whole.
+
+        Takes one seek for each, however many keys have it. OSError.
+        """
+
     def compact(self) -> None:
         """Reclaim the space of deleted ranges."""
 
