@@ -75,6 +75,7 @@ class DbLedgerStorage(OneOfSeveral):
             page_cache=self._options.page_cache_bytes,
             ledger_logs=self._options.ledger_logs,
         )
+        self.open_logs = self._logs.readers
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self.limbo: LimboRows
