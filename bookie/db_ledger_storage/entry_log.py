@@ -153,26 +153,31 @@ class EntryLogs:
         if self.ledger_logs is not None:
             self.ledger_logs.end(size_min=ENDED_BYTES_MIN)
 
-    def writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+    def writer(
+        self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None], *, sync_every: int = POSITION_MAX
+    ) -> LogWriter:
         """Return another writer of logs of this folder, to be used beside the flush; `begin` calls `create`.
 
-        Its log is neither listed by `inactive_ids` nor deleted while it is written.
+        Its log is neither listed by `inactive_ids` nor deleted while it is written. `sync_every`: bytes between two
+        syncs, at most as many as in a flush.
         """
-        writer = self._make_writer(begin, synced)
+        writer = self._make_writer(begin, synced, min(sync_every, self._sync_every))
         self._writers.append(writer)
         return writer
 
     def _ledger_writer(self, begin: Callable[[], OpenLog]) -> LogWriter:
-        return self._make_writer(begin, self._forget)
+        return self._make_writer(begin, self._forget, self._sync_every)
 
-    def _make_writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+    def _make_writer(
+        self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None], sync_every: int
+    ) -> LogWriter:
         return LogWriter(
             begin=begin,
             sealed=self._log_sealed,
             abandoned=self._log_abandoned,
             synced=synced,
             size_max=self._size_max,
-            sync_every=self._sync_every,
+            sync_every=sync_every,
         )
 
     def _forget(self, log: OpenLog, end: int) -> None:

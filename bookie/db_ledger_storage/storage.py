@@ -76,6 +76,7 @@ class DbLedgerStorage(OneOfSeveral):
             ledger_logs=self._options.ledger_logs,
             reads=lambda: self.stats.disk_reads,
         )
+        self.open_logs = self._logs.readers
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self.limbo: LimboRows
@@ -90,7 +91,8 @@ class DbLedgerStorage(OneOfSeveral):
         self.parts: StorageParts
         """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
-        self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes)
+        sync_every = min(self._options.sync_every_bytes, self._options.compaction.sync_every)
+        self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=sync_every)
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()

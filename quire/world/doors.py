@@ -88,6 +88,12 @@ class File(Protocol):
         Only a hint; never fails.
         """
 
+    def advise(self, *, scattered: bool) -> None:
+        """Advise the kernel to read nothing ahead of what is asked for, or as it likes.
+
+        Only a hint; never fails.
+        """
+
     def truncate(self, size: int) -> None:
         """Cut or extend with zeros to `size` bytes."""
 

@@ -178,10 +178,9 @@ class _File:
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
-    def read_scattered(self) -> None:
-        """Advise the kernel not to read ahead. Only a hint; never fails."""
+    def advise(self, *, scattered: bool) -> None:
         with suppress(OSError):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM if scattered else os.POSIX_FADV_NORMAL)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -320,7 +319,7 @@ class RealDisk:
                 return _DirectFile(os.open(path, flags | _DIRECT, 0o644))
         opened = _File(os.open(path, flags, 0o644))
         if scattered:
-            opened.read_scattered()
+            opened.advise(scattered=True)
         return opened
 
     def read(self, path: str) -> bytes:

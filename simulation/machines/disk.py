@@ -287,6 +287,9 @@ class SimFile:
     def forget(self, offset: int, size: int) -> None:
         self._look()
 
+    def advise(self, *, scattered: bool) -> None:
+        self._look()
+
     def truncate(self, size: int) -> None:
         self._change()
         self._grow(size)
