@@ -1,7 +1,7 @@
 """Entry logs of one directory: flushes write one, compaction another, all are read. Blocking.
 
 - Writing: log_writer.py. The format: entry_log_format.py.
-- Only the newest pages stay in the machine's memory, as many as `PageWindow` says.
+- Only the newest pages stay in the machine's memory, as many as `PageWindow` says, and only while the logs are read.
 - Reads run concurrently with the flush: open_logs.py. Contents of a log: log_contents.py.
 """
 
@@ -44,7 +44,8 @@ class EntryLogs:
 
     `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
     does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
-    kernel decides. `ledger_logs`: flushes write a log for each ledger.
+    kernel decides. `ledger_logs`: flushes write a log for each ledger. `reads`: returns how often entries were read
+    from the logs.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class EntryLogs:
         sync_every: int = 32 << 20,
         page_cache: int = 0,
         ledger_logs: LedgerLogOptions | None = None,
+        reads: Callable[[], int] = int,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._size_max = min(size_max, POSITION_MAX)
         self._sync_every = sync_every
         self._pages = PageWindow(page_cache)
+        self._reads = reads
         self._log_ids: dict[int, None] = {}
         self._next_id = 0
         self.contents = LogContents(disk, directory)
@@ -141,6 +144,7 @@ class EntryLogs:
         """
         if self.ledger_logs is not None:
             return self.ledger_logs.append(runs)
+        self._flushed.past_cache = not self._pages.wants_pages(self._reads())
         return self._flushed.append(runs)
 
     def end_active(self) -> None:

@@ -74,6 +74,7 @@ class DbLedgerStorage(OneOfSeveral):
             sync_every=self._options.sync_every_bytes,
             page_cache=self._options.page_cache_bytes,
             ledger_logs=self._options.ledger_logs,
+            reads=lambda: self.stats.disk_reads,
         )
         self.open_logs = self._logs.readers
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
@@ -149,7 +150,7 @@ class DbLedgerStorage(OneOfSeveral):
         logs.contents.noted = noted.read
         existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
-        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
+        log_map = LogMap(logs.contents, self._open_log_map())
         self._log_map = log_map
         log_map.start(existing)
         self.parts = parts = StorageParts(

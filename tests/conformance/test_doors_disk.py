@@ -58,6 +58,18 @@ def test_pwritev_takes_any_number_of_parts_end_to_end(door, count):
     assert file.pread(len(joined) + 9, 5) == joined
 
 
+@pytest.mark.parametrize("size", [0, 100, 1 << 20])
+def test_pwritev_past_cache_writes_as_pwritev_does(door, size):
+    """ "As `pwritev`, for data that will hardly be read soon: it need not stay in the page cache." """
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"before", 0)
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert file.pwritev_past_cache([data[:7], memoryview(data)[7:]], 6) == size
+    file.pwrite(b"after", 6 + size)
+    assert file.pread(size + 20, 0) == b"before" + data + b"after"
+
+
 def test_pread_gives_fewer_bytes_only_at_the_end_of_the_file(door):
     """ "Read up to `size` bytes from `offset`; fewer only at the end of the file." """
     disk, root = door

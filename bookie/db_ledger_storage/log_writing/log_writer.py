@@ -88,6 +88,8 @@ class LogWriter:
         self._synced = synced
         self._size_max = size_max
         self._sync_every = sync_every
+        self.past_cache = False
+        """True to let what is written bypass the page cache, because it will hardly be read soon."""
         self._unsynced = 0
         """Bytes written since the last sync, by this call and by earlier ones."""
         self.log: OpenLog | None = None
@@ -192,7 +194,8 @@ class LogWriter:
 
     def _write(self, log: OpenLog, parts: list[Buffer]) -> None:
         if parts:
-            written = log.file.pwritev(parts, log.position)
+            write = log.file.pwritev_past_cache if self.past_cache else log.file.pwritev
+            written = write(parts, log.position)
             log.position += written
             self._unsynced += written
 
