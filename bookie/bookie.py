@@ -20,12 +20,12 @@ import trio
 
 from bookie import folders, ledger_facts
 from bookie.adds import Passes
-from bookie.beside_adds import give_way_to_adds
 from bookie.checkpoints import Checkpoints
 from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.directories.adds import SpreadAdds, adds_of
 from bookie.directories.assembly import Parts, parts
+from bookie.directories.beside_adds import give_way_to_adds
 from bookie.directories.readers import LedgerReadWorkers, SpreadReadWorkers
 from bookie.disks.mode import Mode, status_at_start
 from bookie.disks.partitions import check_partitions

@@ -123,7 +123,7 @@ class ReadWorkers:
         self._work = partial(_read_all, sectors_read)
         self._sectors_per_read = SECTORS_PER_READ
         """Recent average."""
-        self.most_workers: Callable[[float], int] = lambda _: workers
+        self.most_workers: Callable[[float], int] = self._all_workers
         """Returns how many workers may read now; called with the recent average of sectors per read."""
         self.waiting_max = waiting_max
         self.waiting = 0
@@ -158,9 +158,12 @@ class ReadWorkers:
         self._lanes[index].put(Read(job, done, count, trio.current_time()))
         return True
 
+    def _all_workers(self, sectors_per_read: float) -> int:
+        return self._workers
+
     def _choose(self) -> int:
         """Choose the first idle worker, a new one if all are busy, or the least busy one if there are as many as
-        allowed: beside adds perhaps fewer (beside_adds.py).
+        allowed: beside adds perhaps fewer (directories/beside_adds.py).
         """
         loads = self._loads
         if loads and self._sectors_per_read < SECTORS_PER_READ:

@@ -1,4 +1,4 @@
-"""What the disk itself does to a sync: its time beside a bare reader and a bare writer, without any bookie.
+"""Syncs of the disk itself, beside a bare reader and a bare writer, without any bookie.
 
 The sync is that of a journal: 4 KB into reserved space of a file, past the page cache, a thousand times per second. The
 reader takes pieces of a file in order, as a bookie that serves a cold drain; the writer writes at the rate of the

@@ -33,7 +33,7 @@ class OpenLogs:
         self.scatters: Callable[[], bool] = lambda: False
         """Returns whether the kernel should read nothing ahead at present. Called from any worker."""
         self._scattered = False
-        """What the open files were advised last."""
+        """Last advice to the open files."""
         self._reads: dict[int, int] = {}
         """Log id of each read in progress."""
         self._read_ids = count()

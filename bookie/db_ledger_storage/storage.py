@@ -91,8 +91,7 @@ class DbLedgerStorage(OneOfSeveral):
         self.parts: StorageParts
         """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
-        sync_every = min(self._options.sync_every_bytes, self._options.compaction.sync_every)
-        self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=sync_every)
+        self._whole_files = WholeFiles(world.disk, self._current, self._logs, self._options.copies_sync_every)
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()

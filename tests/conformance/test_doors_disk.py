@@ -280,6 +280,17 @@ def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(do
     file.close()
 
 
+def test_advice_changes_nothing_of_what_is_read(door):
+    """ "Advise the kernel to read nothing ahead of what is asked for, or as it likes. Only a hint; never fails." """
+    disk, root = door
+    file = disk.open(f"{root}/file", create=True)
+    file.pwrite(b"content", 0)
+    for scattered in (True, False):
+        file.advise(scattered=scattered)
+        assert file.pread(7, 0) == b"content"
+    file.close()
+
+
 def test_a_cache_of_open_files_may_always_keep_a_few(door):
     """ "Return how many files a cache of open files may keep, at least 4: a part of what the process may have
     open." """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from bookie.beside_adds import RECENT_S, AddsUnderWay, workers_beside_adds
+from bookie.directories.beside_adds import RECENT_S, AddsUnderWay, workers_beside_adds
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.reads import SHARE, ReadWorkers
 from quire.wire.bookkeeper.v2 import Rc
