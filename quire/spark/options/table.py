@@ -295,6 +295,7 @@ OPTIONS: tuple[Option, ...] = (
         ALL,
         "60000",
         "Time for which passing errors (an unavailable broker, a topic that moves) are retried.",
+        ("pulsar.client.operationTimeoutMs",),
     ),
     Option(
         "chunkedMessageHold",
@@ -313,13 +314,14 @@ OPTIONS: tuple[Option, ...] = (
         "open ledger from its bookies too, and fail if they cannot be reached. See "
         "[spark.md](spark.md#past-the-broker).",
     ),
-    Option("batching", WRITE, "true", "Pack several messages into one entry."),
+    Option("batching", WRITE, "true", "Pack several messages into one entry.", ("pulsar.producer.batchingEnabled",)),
     Option(
         "chunking",
         WRITE,
         "false",
         "Send a message that is larger than the brokers accept in pieces, up to 256 MiB, which the source and official "
         "clients put together again. Not with `exactlyOnce`.",
+        ("pulsar.producer.chunkingEnabled",),
     ),
     Option(
         "encode",
@@ -338,7 +340,13 @@ OPTIONS: tuple[Option, ...] = (
         "struct as `encode` names it, binary as bytes, and anything else as a primitive value. `inline`: both are in "
         "the payload. `separated`: the key is that of the message, and there must be no column `__key`.",
     ),
-    Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
+    Option(
+        "compression",
+        WRITE,
+        "none",
+        "`none`, `lz4`, `zlib`, `zstd` or `snappy`.",
+        ("pulsar.producer.compressionType",),
+    ),
     Option(
         "hashingScheme",
         WRITE,
@@ -348,6 +356,7 @@ OPTIONS: tuple[Option, ...] = (
         " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), "
         "and all of them support"
         " `Murmur3_32Hash`.",
+        ("pulsar.producer.hashingScheme",),
     ),
     Option(
         "exactlyOnce",
@@ -382,6 +391,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
 )
 
+CREDENTIALS = (
+    "give authTokenFile=<path> or authToken=<token>, authPasswordFile or authPassword, or for a certificate "
+    "tlsCertificateFilePath and tlsKeyFilePath"
+)
+
 FOREIGN: tuple[Foreign, ...] = (
     Foreign("kafka.bootstrap.servers", "this is not Kafka: give service.url=pulsar://host:6650"),
     Foreign("kafka.transactional.id", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
@@ -395,7 +409,20 @@ FOREIGN: tuple[Foreign, ...] = (
     Foreign("fetchOffset.*", "give operationTimeoutMs"),
     Foreign("waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it exists"),
     Foreign("allowDifferentTopicSchemas", "leave it out: with decode=none value is binary, whatever the schemas are"),
-    Foreign("pulsar.client.auth*", "give authTokenFile=<path> or authToken=<token>"),
+    Foreign("pulsar.client.auth*", CREDENTIALS),
+    Foreign("pulsar.admin.auth*", f"{CREDENTIALS}; brokers and their REST interface have the same"),
+    Foreign("pulsar.client.useTls", "give service.url=pulsar+ssl://host:6651 and admin.url=https://host:8443"),
+    Foreign(
+        "pulsar.admin.tls*", "give tlsTrustCertsFilePath or its like: brokers and their REST interface have the same"
+    ),
+    Foreign("pulsar.producer.sendTimeoutMs", "give operationTimeoutMs"),
+    Foreign("pulsar.producer.topicName", "give topic=<name>"),
+    Foreign("pulsar.reader.topicNames", "give topic=<name>"),
+    Foreign("pulsar.reader.subscriptionName", "give subscription=<name>"),
+    Foreign(
+        "pulsar.reader.readCompacted",
+        "leave it out: every message is a row; the newest of a key has the highest __ledger, __entry, __batch",
+    ),
     Foreign(
         "pulsar.*", "there are no Pulsar client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
     ),
