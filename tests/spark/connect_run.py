@@ -1,9 +1,10 @@
 """Client of a Spark Connect server on the same machine: reads a topic, streams it into another, writes batches, and
 prints what came of it as one line of JSON.
 
-    python -m tests.spark.connect_run SERVICE_URL ADMIN_URL FROM TO FOLDER
+    python -m tests.spark.connect_run OPTIONS FROM TO FOLDER
 
-The session has no JVM of its own: what it does goes to the server over gRPC.
+OPTIONS: addresses and credentials, in JSON. The session has no JVM of its own: what it does goes to the server over
+gRPC.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 
-def main(service_url: str, admin_url: str, source: str, to: str, folder: str) -> None:
+def main(given: str, source: str, to: str, folder: str) -> None:
     from pyspark.sql import SparkSession
 
     import quire.spark
@@ -29,7 +30,7 @@ def main(service_url: str, admin_url: str, source: str, to: str, folder: str) ->
         .getOrCreate()
     )
     quire.spark.activate(spark)
-    options = {"service.url": service_url, "admin.url": admin_url}
+    options: dict[str, str] = json.loads(given)
     found: dict[str, Any] = {"client": f"{type(spark).__module__}", "version": spark.version}
 
     def values(topic: str) -> list[str]:
