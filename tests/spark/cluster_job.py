@@ -1,8 +1,7 @@
 """A program for spark-submit: a stream from a topic to a topic, exactly once, and where its tasks ran.
 
-spark-submit ... cluster_job.py OPTIONS FROM TO CHECKPOINT TRACE WAY
+spark-submit ... cluster_job.py SERVICE_URL ADMIN_URL FROM TO CHECKPOINT TRACE WAY
 
-OPTIONS: addresses and credentials, in JSON.
 WAY   once         the query once, to its end
       slow         the first attempt of one task stops for a while in the middle of its rows
       apart        the query twice; between the two, the cluster gives back the executors that are not used
@@ -10,10 +9,8 @@ WAY   once         the query once, to its end
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -52,10 +49,10 @@ def wait_until(condition: Any, what: str) -> None:
         time.sleep(0.2)
 
 
-def main(given: str, source: str, to: str, checkpoint: str, trace: str, way: str) -> None:
+def main(service_url: str, admin_url: str, source: str, to: str, checkpoint: str, trace: str, way: str) -> None:
     spark = SparkSession.builder.appName("cluster-job").getOrCreate()
     spark.conf.set("spark.sql.adaptive.streaming.stateless.enabled", "false")
-    options: dict[str, str] = json.loads(given)
+    options = {"service.url": service_url, "admin.url": admin_url}
     if way == "once":
         places = spark.range(0, 40, 1, 40).select(udf(where, "string", useArrow=False)("id"))
         print("places", *sorted({row[0] for row in places.collect()}), sep="|")
@@ -75,12 +72,7 @@ def main(given: str, source: str, to: str, checkpoint: str, trace: str, way: str
         wait_until(lambda: not executors(spark), "executors that are not used stay")
         import pulsar
 
-        security: dict[str, Any] = {}
-        if "authTokenFile" in options:
-            security["authentication"] = pulsar.AuthenticationToken(Path(options["authTokenFile"]).read_text())
-        if "tlsTrustCertsFilePath" in options:
-            security["tls_trust_certs_file_path"] = options["tlsTrustCertsFilePath"]
-        client = pulsar.Client(options["service.url"], **security)
+        client = pulsar.Client(service_url)
         producer = client.create_producer(source)
         for number in range(1000, 1200):
             producer.send_async(b"%06d" % number, None, partition_key=f"k{number % 7}")
@@ -96,4 +88,4 @@ def main(given: str, source: str, to: str, checkpoint: str, trace: str, way: str
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:7])
+    main(*sys.argv[1:8])

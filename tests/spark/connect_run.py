@@ -1,10 +1,9 @@
 """Client of a Spark Connect server on the same machine: reads a topic, streams it into another, writes batches, and
 prints what came of it as one line of JSON.
 
-    python -m tests.spark.connect_run OPTIONS FROM TO FOLDER
+    python -m tests.spark.connect_run SERVICE_URL ADMIN_URL FROM TO FOLDER
 
-OPTIONS: addresses and credentials, in JSON. The session has no JVM of its own: what it does goes to the server over
-gRPC.
+The session has no JVM of its own: what it does goes to the server over gRPC.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 
-def main(given: str, source: str, to: str, folder: str) -> None:
+def main(service_url: str, admin_url: str, source: str, to: str, folder: str) -> None:
     from pyspark.sql import SparkSession
 
     import quire.spark
@@ -30,7 +29,7 @@ def main(given: str, source: str, to: str, folder: str) -> None:
         .getOrCreate()
     )
     quire.spark.activate(spark)
-    options: dict[str, str] = json.loads(given)
+    options = {"service.url": service_url, "admin.url": admin_url}
     found: dict[str, Any] = {"client": f"{type(spark).__module__}", "version": spark.version}
 
     def values(topic: str) -> list[str]:

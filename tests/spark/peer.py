@@ -30,13 +30,11 @@ SECURED = SIDE in ("pulsar-token", "pulsar-tls")
 FILES = (
     "test_archive_kills.py",
     "test_batch_read.py",
-    "test_connect.py",
     "test_data_loss.py",
     "test_discovery.py",
     "test_exactly_once.py",
     "test_exactly_once_kills.py",
     "test_leaks.py",
-    "test_own_cluster.py",
     "test_pipelines.py",
     "test_read_via.py",
     "test_same_rows.py",
@@ -62,6 +60,8 @@ NOT_ON_PULSAR = {
 """Tests of these files that run with Quire alone, and why."""
 OTHER_FILES = {
     "test_archive_cluster.py": "kills processes of a cluster of Quire",
+    "test_own_cluster.py": "Spark's processes, not the server's, are what is tested",
+    "test_connect.py": "the way from Spark's client to its server is what is tested, and not the server of topics",
     "test_offload.py": "the brokers' REST interface for offloading is Quire's own (quireOffload, quireEntries)",
     "test_offload_served.py": "brokers of Quire read the files of its own offload",
     "test_pages.py": "the pages use Quire's own commands and server",

@@ -23,7 +23,7 @@ RUN_S = 600
 
 
 def test_a_client_of_spark_connect_reads_streams_exactly_once_and_writes(
-    server: StandaloneProcess, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
+    server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
     make_deduplicated(server)
     to = topic.replace("public/default", NAMESPACE)
@@ -31,7 +31,7 @@ def test_a_client_of_spark_connect_reads_streams_exactly_once_and_writes(
         client.subscribe(each, "kept").close()  # a server takes its time to start, and idle topics are deleted
     publish(client, topic, [b"%d" % number for number in range(5)])
     done = subprocess.run(
-        [python_with_pandas(), "-m", "tests.spark.connect_run", json.dumps(options), topic, to, str(tmp_path)],
+        [python_with_pandas(), "-m", "tests.spark.connect_run", server.url, server.web, topic, to, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,

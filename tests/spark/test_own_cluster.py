@@ -6,7 +6,6 @@ With `--full` only: seven JVMs.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from quire.spark.trace import read_trace
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.own_cluster import OwnCluster, own_cluster, printed
 from tests.spark.packed import pack
-from tests.spark.peer import options_of, serve
+from tests.spark.peer import serve
 from tests.spark.support import make_partitions
 from tests.support.server import StandaloneProcess
 
@@ -45,7 +44,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    with serve(tmp_path_factory.mktemp("server")) as running:
+    with serve(tmp_path_factory.mktemp("server"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
         make_deduplicated(running)
         yield running
 
@@ -68,7 +67,7 @@ class Job:
             producer.send_async(b"%06d" % number, None)
         producer.flush()
         producer.close()
-        given = (json.dumps(options_of(server)), self.source, self.to, str(folder / "checkpoint"), str(self.trace))
+        given = (server.url, server.web, self.source, self.to, str(folder / "checkpoint"), str(self.trace))
         self.arguments = (*given, name)
 
     def check(self, rows: int = ROWS) -> None:
