@@ -1,4 +1,4 @@
-"""Apache BookKeeper 4.17.3 as child processes: the tester, the shell, and bookies."""
+"""Apache BookKeeper, of the version that was chosen, as child processes: the tester, the shell, and bookies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from quire.servers.zookeeper.process import find_java
+from tests.interop.shell_forms import as_of_4_17
 from tests.support.server import free_port
 
 COMMAND_DEADLINE_S = 300.0
@@ -49,11 +50,11 @@ def run_tester(uri: str, *arguments: str) -> str:
 
 
 def shell(conf: Path, *arguments: str) -> str:
-    """Return the output of a command of the original's shell; it must have succeeded."""
+    """Return the output of a command of the original's shell, in the form of 4.17.3; it must have succeeded."""
     main = ("-Dlog4j.configurationFile=log4j2-shell.xml", "org.apache.bookkeeper.bookie.BookieShell")
     done = java(*main, "-conf", str(conf), *arguments)
     assert done.returncode == 0, done.stdout
-    return done.stdout
+    return as_of_4_17(done.stdout)
 
 
 class ApacheBookie:

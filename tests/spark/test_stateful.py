@@ -1,4 +1,4 @@
-"""Stateful queries over topics, continued from their checkpoints: a join of two streams, and state of one's own.
+"""Queries over topics, continued from their checkpoints: a join of two streams, state of one's own, foreachBatch.
 
 With `--full` only."""
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
 from tests.spark.packages import ROOT, python_with_pandas
@@ -92,3 +93,45 @@ def test_state_of_ones_own_goes_on_in_the_next_process_and_its_rows_are_written_
     publish(client, topic, [b"a", b"c"])
     run()
     assert sorted(values(client, to)) == [b"a:2", b"a:3", b"b:1", b"c:1"]
+
+
+@pytest.mark.parametrize("exactly_once", ["true", "false"])
+def test_a_batch_that_failed_behind_its_write_is_in_the_topic_once_by_the_name_of_its_write(
+    exactly_once: str,
+    spark: Any,
+    server: StandaloneProcess,
+    options: dict[str, str],
+    client: pulsar.Client,
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """Without `exactlyOnce`, the control, its rows are there twice."""
+    make_deduplicated(server)
+    to = topic.replace("public/default", NAMESPACE)
+    named = {"txnAppId": "orders-to-once", "txnVersion": "{batch}"} if exactly_once == "true" else {}
+    written: list[int] = []
+
+    def write(frame: Any, batch: int) -> None:
+        writer = frame.select("value").write.format("quire").mode("append").options(**options, topic=to)
+        for name, value in named.items():
+            writer = writer.option(name, value.format(batch=batch))
+        writer.option("exactlyOnce", exactly_once).save()
+        written.append(batch)
+        if written == [0]:
+            raise RuntimeError("the driver fails behind the write")
+
+    def run() -> None:
+        reader = spark.readStream.format("quire").options(**options, topic=topic, startingOffsets="earliest")
+        stream = reader.option("subscription", "each").load().writeStream.foreachBatch(write)
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        assert query.awaitTermination(RUN_S)
+
+    client.subscribe(topic, "kept").close()
+    publish(client, topic, [b"a", b"b"])
+    with pytest.raises(StreamingQueryException, match="the driver fails behind the write"):
+        run()
+    run()
+    publish(client, topic, [b"c"])
+    run()
+    assert written == [0, 0, 1], "the batch was not repeated"
+    assert values(client, to) == ([b"a", b"b", b"c"] if exactly_once == "true" else [b"a", b"b", b"a", b"b", b"c"])
