@@ -48,6 +48,18 @@ def _of_threads(pids: list[int]) -> dict[tuple[int, str], int]:
     return found
 
 
+def read_bytes(pids: list[int]) -> int:
+    """Return the bytes that these processes have read by system calls, from files and pipes."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/io").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("rchar:"))
+    return total
+
+
 class Used:
     """CPU that processes use from the making of this object on. A thread that ends meanwhile does not count."""
 

@@ -25,6 +25,7 @@ from bookie.config import BookieConfig
 from bookie.db_ledger_storage.garbage_collector import Collected
 from bookie.directories.adds import SpreadAdds, adds_of
 from bookie.directories.assembly import Parts, parts
+from bookie.directories.beside_adds import give_way_to_adds
 from bookie.directories.readers import LedgerReadWorkers, SpreadReadWorkers
 from bookie.disks.mode import Mode, status_at_start
 from bookie.disks.partitions import check_partitions
@@ -102,6 +103,7 @@ class Bookie:
         self.adds = adds_of(self, config, parts.routes, parts.directories)
         self._readers = self._workers("bookie read", config.read_workers)
         self._urgent_readers = self._workers("bookie urgent read", config.urgent_workers)
+        give_way_to_adds(self, self._readers.all)
         self._all_readers = (*self._readers.all, *self._urgent_readers.all)
         self.job_failures = JobFailures()
         """Failures of background jobs by job name. A failed job is tried again."""

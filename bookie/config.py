@@ -255,8 +255,9 @@ class BookieConfig(
         256,
         minimum=0,
         unit=MB,
-        doc="Megabytes of the newest entry log pages that stay in the page cache; older ones are released. "
-        "0: no bound.",
+        doc="Megabytes of the newest entry log pages that stay in the page cache; older ones are released. While "
+        "entries are not read from the logs, large flushes bypass the page cache: a consumer that begins to read "
+        "them reads the disk. 0: no bound, and all flushes go through the page cache.",
     )
     disk_reserve_mb: int = conf_key(
         "quireDiskReserveMb",

@@ -123,6 +123,8 @@ class ReadWorkers:
         self._work = partial(_read_all, sectors_read)
         self._sectors_per_read = SECTORS_PER_READ
         """Recent average."""
+        self.most_workers: Callable[[float], int] = self._all_workers
+        """Returns how many workers may read now; called with the recent average of sectors per read."""
         self.waiting_max = waiting_max
         self.waiting = 0
         """Reads not answered yet."""
@@ -156,24 +158,28 @@ class ReadWorkers:
         self._lanes[index].put(Read(job, done, count, trio.current_time()))
         return True
 
+    def _all_workers(self, sectors_per_read: float) -> int:
+        return self._workers
+
     def _choose(self) -> int:
         """Choose the first idle worker, a new one if all are busy, or the least busy one if there are as many as
-        allowed.
+        allowed: beside adds perhaps fewer (directories/beside_adds.py).
         """
         loads = self._loads
         if loads and self._sectors_per_read < SECTORS_PER_READ:
             return 0
         share = min(SHARE, max(1, int(SHARE * SECTORS_OF_SHARE / max(self._sectors_per_read, SECTORS_PER_READ))))
-        for index, load in enumerate(loads):
+        most = min(self._workers, self.most_workers(self._sectors_per_read))
+        for index, load in enumerate(loads[:most]):
             if load < share:
                 return index
-        if len(loads) < self._workers:
+        if len(loads) < most:
             index = len(loads)
             loads.append(0)
             name = f"{self._name} {index}"
             self._lanes.append(self._offload.lane(name, self._work, partial(self._answered, index)))
             return index
-        return loads.index(min(loads))
+        return loads.index(min(loads[:most]))
 
     def _answered(
         self,

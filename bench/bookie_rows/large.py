@@ -25,6 +25,11 @@ CACHES_MB = {
 BLOCK_CACHE_MB = 16
 CACHES = sum(CACHES_MB.values()) + BLOCK_CACHE_MB
 GC_S = 120.0
+POLL_S = 0.1
+"""Between two questions whether a round has ended; each takes about 1 ms of the bookie's processor."""
+IDLE_S = 1.0
+IDLE_CPU_S = 0.1
+SETTLE_S = 60.0
 
 
 def _value(text: str, name: str) -> float:
@@ -44,10 +49,24 @@ def collect(bookie: Bookie) -> tuple[float, float]:
     def done() -> bool:
         return '"false"' in bookie.get("/api/v1/bookie/gc")
 
-    if not poll_until(done, GC_S):
+    if not poll_until(done, GC_S, poll_s=POLL_S):
         raise RuntimeError(f"a round of garbage collection takes more than {GC_S:g} s")
     used = cpu_s(bookie.pids) - begun
     return (_exact(bookie.get("/metrics"), name) - before) / 1000, used
+
+
+def settle(bookie: Bookie) -> None:
+    """Wait until the bookie is idle: after a start RocksDB merges files, which is not part of a round."""
+    used = cpu_s(bookie.pids)
+
+    def is_idle() -> bool:
+        nonlocal used
+        before, used = used, cpu_s(bookie.pids)
+        return used - before < IDLE_CPU_S
+
+    time.sleep(IDLE_S)
+    if not poll_until(is_idle, SETTLE_S, poll_s=IDLE_S):
+        raise RuntimeError(f"the bookie is not idle {SETTLE_S:g} s after its start")
 
 
 def _exact(text: str, sample: str) -> float:
@@ -91,6 +110,7 @@ def large_rows(run: Run, entries: int, ledgers: int) -> list[Row]:
             start.add(QUIRE, time.perf_counter() - begun)
             start_cpu.add(QUIRE, cpu_s(bookie.pids))
             passes = [_value(bookie.get("/metrics"), "quire_event_loop_longest_pass_ms")]
+            settle(bookie)
             for wall, cpu in ((some, some_cpu), (none, none_cpu)):
                 taken, used = collect(bookie)
                 wall.add(QUIRE, taken)

@@ -2,6 +2,9 @@
 is read from its start by a reader that meets the disk, and scrubs. The original has no scrub that can be asked for.
 
 Adds are sent when they are due, whether or not the earlier ones are answered, and times count from then.
+
+The first rows are the disk's own: bare syncs beside a bare reader and a bare writer (device.py). Where these are slower
+than twice the quiet ones, the disk leaves no room for the bound of the rows of the bookies.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bench.bookie_rows.run import APACHE, Bound, Row, Run, kind_of
+from bench.bookie_rows.device import LOADS, measure_syncs
+from bench.bookie_rows.run import APACHE, QUIRE, Bound, Row, Run, kind_of, p99
 from bench.bookies import Bookie, Cluster
+from bench.procs import read_bytes
 from bench.raw_bookie import LEDGERS, Filled, flood, paced
 
 SIZE = 1024
@@ -51,15 +56,6 @@ class _Ledgers:
     def take(self) -> int:
         first, self._next = self._next, self._next + LEDGERS
         return first
-
-
-def p99(times_ms: list[float]) -> float:
-    """Return the time that 99 % do not exceed.
-
-    >>> p99([float(each) for each in range(1, 201)])
-    198.0
-    """
-    return sorted(times_ms)[max(0, -(-len(times_ms) * 99 // 100) - 1)]
 
 
 class _Phases:
@@ -112,12 +108,20 @@ class _Phases:
     def _while_scrubbing(self) -> float:
         self._bookie.put(_SCRUB, {"begin": True, "entriesPerSecond": SCRUBBED_PER_S})
         before = self._scrub()["rounds"]
+        read_before = read_bytes(self._bookie.pids)
         try:
             found = self._adds()
             after = self._scrub()
             if not after["running"] and after["rounds"] == before:
                 raise RuntimeError(f"there was no scrub: {after['lastFailure']}")
-            self._run.say(f"scrub: {after['entriesRead']:,} entries read, {after['damagedEntries']} of them damaged")
+            read = read_bytes(self._bookie.pids) - read_before
+            if not read:
+                raise RuntimeError("the scrub has read nothing")
+            # It looks through the logs for entries without rows before it verifies entries.
+            self._run.say(
+                f"scrub: {read >> 20:,} MB read; since its start {after['entriesRead']:,} entries verified, "
+                f"{after['damagedEntries']} of them damaged"
+            )
         finally:
             self._bookie.put(_SCRUB, {"entriesPerSecond": RESTED_PER_S})
         return found
@@ -143,7 +147,23 @@ def _draining(bookie: Bookie, filled: Filled) -> Iterator[None]:
             process.terminate()
 
 
+def _device_rows(run: Run, seconds: float) -> list[Row]:
+    """Measure the disk alone; its figures are in Quire's column."""
+    no_bound, twice = Bound(limit=0, better="less", alone=True), Bound(limit=2.0, better="less", alone=True)
+    rows = {load: Row(title=f"bare sync p99, {load}", unit="ms", bound=no_bound) for load in LOADS}
+    times = {load: Row(title=f"bare sync p99, {load} / quiet", unit="x", bound=twice) for load in LOADS[1:]}
+    for number in range(run.rounds):
+        for load in LOADS:
+            found = measure_syncs(run.folder, load, PER_S, seconds)
+            rows[load].add(QUIRE, found)
+            run.say(f"bare sync p99, round {number + 1}, {load}: {found:.1f} ms")
+            if load in times:
+                times[load].add(QUIRE, found / rows[LOADS[0]].found[QUIRE][-1])
+    return [*rows.values(), *times.values()]
+
+
 def latency_rows(run: Run, seconds: float) -> list[Row]:
+    device = _device_rows(run, seconds)
     bounds = {phase: Bound(limit=1.0, better="less") for phase in PHASES}
     rows = {phase: Row(title=f"add p99, {phase}", unit="ms", bound=bounds[phase]) for phase in PHASES}
     times = {
@@ -165,4 +185,4 @@ def latency_rows(run: Run, seconds: float) -> list[Row]:
                     run.say(f"add p99, round {number + 1}, {phase}, {kind}: {found:.1f} ms")
                     if phase != QUIET:
                         times[phase].add(kind, found / rows[QUIET].found[kind][-1])
-    return [*rows.values(), *times.values()]
+    return [*device, *rows.values(), *times.values()]

@@ -116,6 +116,15 @@ class Run:
             await store.aclose()
 
 
+def p99(times_ms: list[float]) -> float:
+    """Return the time that 99 % do not exceed.
+
+    >>> p99([float(each) for each in range(1, 201)])
+    198.0
+    """
+    return sorted(times_ms)[max(0, -(-len(times_ms) * 99 // 100) - 1)]
+
+
 def kind_of(group: Cluster) -> str:
     return APACHE if group.bookies[0].classes is not None else QUIRE
 

@@ -1,7 +1,7 @@
 """Entry logs of one directory: flushes write one, compaction another, all are read. Blocking.
 
 - Writing: log_writer.py. The format: entry_log_format.py.
-- Only the newest pages stay in the machine's memory, as many as `PageWindow` says.
+- Only the newest pages stay in the machine's memory, as many as `PageWindow` says, and only while the logs are read.
 - Reads run concurrently with the flush: open_logs.py. Contents of a log: log_contents.py.
 """
 
@@ -44,7 +44,8 @@ class EntryLogs:
 
     `size_max`: bytes after which a log is sealed. `sync_every`: bytes written between two syncs, so that a long flush
     does not delay the journal's syncs. `page_cache`: bytes of the newest pages to keep in the machine's memory; 0: the
-    kernel decides. `ledger_logs`: flushes write a log for each ledger.
+    kernel decides. `ledger_logs`: flushes write a log for each ledger. `reads`: returns how often entries were read
+    from the logs.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class EntryLogs:
         sync_every: int = 32 << 20,
         page_cache: int = 0,
         ledger_logs: LedgerLogOptions | None = None,
+        reads: Callable[[], int] = int,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._size_max = min(size_max, POSITION_MAX)
         self._sync_every = sync_every
         self._pages = PageWindow(page_cache)
+        self._reads = reads
         self._log_ids: dict[int, None] = {}
         self._next_id = 0
         self.contents = LogContents(disk, directory)
@@ -141,6 +144,7 @@ class EntryLogs:
         """
         if self.ledger_logs is not None:
             return self.ledger_logs.append(runs)
+        self._flushed.past_cache = not self._pages.wants_pages(self._reads())
         return self._flushed.append(runs)
 
     def end_active(self) -> None:
@@ -149,26 +153,31 @@ class EntryLogs:
         if self.ledger_logs is not None:
             self.ledger_logs.end(size_min=ENDED_BYTES_MIN)
 
-    def writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+    def writer(
+        self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None], *, sync_every: int = POSITION_MAX
+    ) -> LogWriter:
         """Return another writer of logs of this folder, to be used beside the flush; `begin` calls `create`.
 
-        Its log is neither listed by `inactive_ids` nor deleted while it is written.
+        Its log is neither listed by `inactive_ids` nor deleted while it is written. `sync_every`: bytes between two
+        syncs, at most as many as in a flush.
         """
-        writer = self._make_writer(begin, synced)
+        writer = self._make_writer(begin, synced, min(sync_every, self._sync_every))
         self._writers.append(writer)
         return writer
 
     def _ledger_writer(self, begin: Callable[[], OpenLog]) -> LogWriter:
-        return self._make_writer(begin, self._forget)
+        return self._make_writer(begin, self._forget, self._sync_every)
 
-    def _make_writer(self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None]) -> LogWriter:
+    def _make_writer(
+        self, begin: Callable[[], OpenLog], synced: Callable[[OpenLog, int], None], sync_every: int
+    ) -> LogWriter:
         return LogWriter(
             begin=begin,
             sealed=self._log_sealed,
             abandoned=self._log_abandoned,
             synced=synced,
             size_max=self._size_max,
-            sync_every=self._sync_every,
+            sync_every=sync_every,
         )
 
     def _forget(self, log: OpenLog, end: int) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from bookie.db_ledger_storage.ledger_removal import id_ranges
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.DbLedgerStorageDataFormats_pb2 import LedgerData
 from quire.world.doors import KeyValue
@@ -120,6 +121,9 @@ class LedgerIndex:
 
     def __contains__(self, ledger_id: int) -> bool:
         return ledger_id in self._states
+
+    def __len__(self) -> int:
+        return len(self._states)
 
     def ledgers(self) -> list[int]:
         """Return the ids of all known ledgers, sorted."""
@@ -226,8 +230,8 @@ class LedgerIndex:
     def delete_rows(self, ledgers: Sequence[int]) -> None:
         """Delete these ledgers' rows, of both key lengths, durably on return."""
         batch = self._rows.batch()
-        for ledger_id in ledgers:
-            batch.delete_range(ledger_id.to_bytes(8, "big"), (ledger_id + 1).to_bytes(8, "big"))
+        for first, last in id_ranges(ledgers):
+            batch.delete_range(first.to_bytes(8, "big"), (last + 1).to_bytes(8, "big"))
         self._rows.write(batch, sync=True)
 
     def close(self) -> None:

@@ -16,6 +16,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 
+def id_ranges(ledgers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ledger ids as ranges (first, last) of ids that follow each other, ascending.
+
+    Rows of adjacent ledgers are deleted as one range: a reader that comes past skips each range separately.
+
+    >>> id_ranges([7, 3, 1, 2])
+    [(1, 3), (7, 7)]
+    """
+    ranges: list[tuple[int, int]] = []
+    for ledger_id in sorted(ledgers):
+        if ranges and ledger_id <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], ledger_id)
+        else:
+            ranges.append((ledger_id, ledger_id))
+    return ranges
+
+
 class LedgerRemoval:
     """State of the ledgers being removed from one storage."""
 

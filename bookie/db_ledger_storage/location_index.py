@@ -14,6 +14,7 @@ from struct import Struct, unpack
 from typing import Final
 
 from bookie.db_ledger_storage.entry_log_format import SIZE_LENGTH
+from bookie.db_ledger_storage.ledger_removal import id_ranges
 from bookie.db_ledger_storage.log_ledgers import LogLedgers
 from bookie.errors import StorageDamagedError
 from quire.wire.bookkeeper.run import Run
@@ -171,16 +172,13 @@ class LocationIndex:
 
     def ledgers_from(self, first: int, count_max: int | None) -> list[int]:
         """As `ledgers`: the lowest `count_max` ids from `first` on."""
-        found: list[int] = []
-        start = _KEY.pack(first, 0)
-        while count_max is None or len(found) < count_max:
-            row = next(self._rows.scan(start, _ALL[1]), None)
-            if row is None:
-                break
-            ledger_id = int.from_bytes(row[0][:8], "big")
-            found.append(ledger_id)
-            start = _past(ledger_id)
-        return found
+        some = ENTRY_ID_MAX if count_max is None else count_max
+        found = self._rows.prefixes(_KEY.pack(first, 0), _ALL[1], 8, some)
+        return [int.from_bytes(each, "big") for each in found]
+
+    def has_rows(self, ledger_id: int) -> bool:
+        """Return whether the ledger has rows."""
+        return bool(self._rows.prefixes(_KEY.pack(ledger_id, 0), _past(ledger_id), 8, 1))
 
     def logs_in_use(self, logs: Iterable[int]) -> set[int]:
         """Return those of `logs` to which a row of any ledger points.
@@ -265,8 +263,8 @@ class LocationIndex:
     def delete_ledgers(self, ledgers: Sequence[int]) -> None:
         """Delete all rows of these ledgers; durable on return."""
         batch = self._rows.batch()
-        for ledger_id in ledgers:
-            batch.delete_range(_KEY.pack(ledger_id, 0), _past(ledger_id))
+        for first, last in id_ranges(ledgers):
+            batch.delete_range(_KEY.pack(first, 0), _past(last))
         self._rows.write(batch, sync=True)
 
     def compact(self) -> None:

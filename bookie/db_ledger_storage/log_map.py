@@ -14,10 +14,9 @@ Source: BookKeeper's PersistentEntryLogMetadataMap and EntryLogMetadata, which r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
-from itertools import islice
+from collections.abc import Collection, Generator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -33,7 +32,19 @@ _PAIR: Final = Struct("!qq")
 _SEAL: Final = Struct("!8sI")
 _SEAL_MAGIC: Final = b"QUIREMAP"
 _LEDGERS_PER_STEP: Final = 5000
-"""Ledgers of a log looked up in one step; about half a millisecond."""
+"""Ledgers of a log looked up in one step; about a millisecond..."""
+_SEEKS_PER_STEP: Final = 50
+"""...or as many as the location index is asked about, whichever is reached first."""
+
+
+class LivingLedgers(Protocol):
+    """The ledgers that may have rows."""
+
+    asked: int
+    """Times that `lives` asked the location index, which takes a seek."""
+
+    def lives(self, ledger_id: int) -> bool:
+        """Return whether the ledger may have rows. Blocking."""
 
 
 class LogUsage(NamedTuple):
@@ -81,15 +92,11 @@ def decode_row(log_id: int, value: bytes) -> LogMetadata | None:
 
 
 class LogMap:
-    """Usage of the logs of one folder.
+    """Usage of the logs of one folder. `rows`: the ordered map, if there is one."""
 
-    `lives` returns whether a ledger may have rows; `rows`: the ordered map, if there is one.
-    """
-
-    def __init__(self, contents: LogContents, rows: KeyValue | None, lives: Callable[[int], bool]) -> None:
+    def __init__(self, contents: LogContents, rows: KeyValue | None) -> None:
         self._contents = contents
         self._rows = rows
-        self._lives = lives
         self._usages: dict[int, LogUsage] = {}
         self.epoch = 0
         """Raised when ledgers are forgotten and their rows are gone."""
@@ -125,7 +132,7 @@ class LogMap:
         # The original's rows may come from a log that was read up to a tear.
         return found if found is not None and found.proven else None
 
-    def read(self, log_id: int) -> Generator[LogMetadata | None, None, None]:
+    def read(self, log_id: int, living: LivingLedgers) -> Generator[LogMetadata | None, None, None]:
         """Find out what a log holds, in steps: None after each, and the result at the end. Only ledgers that live.
 
         StorageDamagedError, OSError.
@@ -138,13 +145,14 @@ class LogMap:
                 if metadata is None:
                     yield None
         assert metadata is not None
-        lives = self._lives
+        lives, asked = living.lives, living.asked
         ledgers: dict[int, int] = {}
-        pairs = iter(metadata.ledgers.items())
-        while some := list(islice(pairs, _LEDGERS_PER_STEP)):
-            ledgers.update([pair for pair in some if lives(pair[0])])
-            if len(some) == _LEDGERS_PER_STEP:
+        for count, (ledger_id, size) in enumerate(metadata.ledgers.items(), 1):
+            if lives(ledger_id):
+                ledgers[ledger_id] = size
+            if count % _LEDGERS_PER_STEP == 0 or living.asked - asked >= _SEEKS_PER_STEP:
                 yield None
+                asked = living.asked
         total = metadata.records or sum(metadata.ledgers.values())
         live = LogMetadata(log_id=log_id, size=metadata.size, ledgers=ledgers, records=total, proven=metadata.proven)
         if self._rows is not None and (stored is None or len(ledgers) < len(metadata.ledgers)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Final
@@ -30,6 +30,10 @@ class OpenLogs:
         self._disk = disk
         self._directory = directory
         self._files: dict[int, File] = {}
+        self.scatters: Callable[[], bool] = lambda: False
+        """Returns whether the kernel should read nothing ahead at present. Called from any worker."""
+        self._scattered = False
+        """Last advice to the open files."""
         self._reads: dict[int, int] = {}
         """Log id of each read in progress."""
         self._read_ids = count()
@@ -59,6 +63,8 @@ class OpenLogs:
 
     def file(self, log_id: int) -> File:
         """Return the file of the log, between `begin_read` and `end_read`. LogMissingError."""
+        if self.scatters() is not self._scattered:
+            self._advise()
         file = self._files.get(log_id)
         if file is not None:
             return file
@@ -73,11 +79,18 @@ class OpenLogs:
                     self.retire(next(each for each in self._files if each != log_id))
         return file
 
+    def _advise(self) -> None:
+        # Several workers may do so at the same time, and a file may be evicted in between: this is only a hint.
+        self._scattered = scattered = not self._scattered
+        for file in list(self._files.values()):
+            file.advise(scattered=scattered)
+
     def _open(self, log_id: int) -> File:
         """Open a log; if there is no descriptor for it, close logs that no read uses. LogMissingError, OSError."""
         while True:
             try:
-                return self._disk.open(f"{self._directory}/{log_name(log_id)}", writable=False)
+                path = f"{self._directory}/{log_name(log_id)}"
+                return self._disk.open(path, writable=False, scattered=self._scattered)
             except FileNotFoundError as error:
                 raise LogMissingError(f"entry log {log_name(log_id)} is missing") from error
             except OSError as error:

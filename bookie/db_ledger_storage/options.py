@@ -53,6 +53,11 @@ class StorageOptions:
     index_keys: IndexKeys = field(default_factory=IndexKeys)
     """Shape and memory of the indexes besides."""
 
+    @property
+    def copies_sync_every(self) -> int:
+        """Return the bytes that a compaction writes between two syncs: at most as many as a flush."""
+        return min(self.sync_every_bytes, self.compaction.sync_every)
+
     def index_shapes(self, disk: Disk) -> dict[str, dict[str, Any]]:
         """Return, by the name of each index, what it is opened with. Blocking. IndexOptionsError, OSError."""
         files = self.index_keys.index_files(disk)

@@ -74,7 +74,9 @@ class DbLedgerStorage(OneOfSeveral):
             sync_every=self._options.sync_every_bytes,
             page_cache=self._options.page_cache_bytes,
             ledger_logs=self._options.ledger_logs,
+            reads=lambda: self.stats.disk_reads,
         )
+        self.open_logs = self._logs.readers
         self._forgotten_fences = ForgottenFences(world.disk, f"{self._current}/{FILE_NAME}", world.clock.wall_ms)
         self._locations: LocationIndex
         self.limbo: LimboRows
@@ -89,7 +91,7 @@ class DbLedgerStorage(OneOfSeveral):
         self.parts: StorageParts
         """From `open` on, as `upkeep`."""
         self._log_map: LogMap | None = None
-        self._whole_files = WholeFiles(world.disk, self._current, self._logs, sync_every=self._options.sync_every_bytes)
+        self._whole_files = WholeFiles(world.disk, self._current, self._logs, self._options.copies_sync_every)
         self._compactor: LogCompactor
         self._flush_lock = trio.Lock()
         self._collecting = trio.Lock()
@@ -147,7 +149,7 @@ class DbLedgerStorage(OneOfSeveral):
         logs.contents.noted = noted.read
         existing = set(logs.ids())
         noted.drop([log_id for log_id in noted.logs() if log_id not in existing])
-        log_map = LogMap(logs.contents, self._open_log_map(), lambda ledger_id: self.upkeep.ledgers.lives(ledger_id))
+        log_map = LogMap(logs.contents, self._open_log_map())
         self._log_map = log_map
         log_map.start(existing)
         self.parts = parts = StorageParts(

@@ -113,8 +113,7 @@ class Upkeep:
 
     async def log_metadata(self, log_id: int) -> LogMetadata:
         """Return which living ledgers an inactive log holds. StorageDamagedError, OSError."""
-        await self.ledgers.find_strays()
-        with closing(self._parts.log_map.read(log_id)) as steps:
+        with closing(self._parts.log_map.read(log_id, self.ledgers)) as steps:
             while True:
                 found = await self._offload.run(steps.__next__, name="entry log metadata")
                 if found is not None:

@@ -159,6 +159,8 @@ class Journal:
         """True if deferred adds were reported that no sync has covered yet."""
         self.groups = 0
         self.write_failures = 0
+        self.written_at = float("-inf")
+        """Time of the event loop at which the journal's thread last reported records."""
 
     async def open(self, previous: LogMark | None, seal: SealedEnd | None = None) -> None:
         """Begin a new file after all existing ones; `previous` is the end of the journal found by replay (None: no
@@ -312,7 +314,8 @@ class Journal:
             # stop.
             failure = JournalFailedError(f"the journal's thread failed: {error!r}")
             results = [GroupResult(len(items), None, failure)]
-        self.times.passed(batches, results, trio.current_time(), waits=self._config.group_wait_s > 0)
+        self.written_at = trio.current_time()
+        self.times.passed(batches, results, self.written_at, waits=self._config.group_wait_s > 0)
         self.queued_items -= len(items)
         index = 0
         for count, mark, group_error, synced, *_ in results:

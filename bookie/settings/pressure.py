@@ -13,6 +13,8 @@ from quire.service.config import BYTES, MS, conf_key
 ANSWERS_WAITING_MAX: Final = 4 << 20
 """Bytes of unread answers at which the peer's next requests are not read."""
 
+READ_BYTES_BESIDE_ADDS: Final = 256 << 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class PressureKeys:
@@ -31,6 +33,16 @@ class PressureKeys:
         minimum=0,
         doc="Reads that may wait for the disk at a time; connections that ask for more are not read until there are "
         "fewer. 0: no such bound, and reads above maxPendingReadRequestsPerThread are refused.",
+    )
+    read_bytes_beside_adds: int = conf_key(
+        "quireReadBytesBesideAdds",
+        READ_BYTES_BESIDE_ADDS,
+        unit=BYTES,
+        minimum=0,
+        maximum=1 << 30,
+        doc="Bytes that workers read from a ledger directory at a time, about, while entries are added; at least one "
+        "worker reads. The kernel reads nothing ahead in the meantime. Recoveries are not bounded. 0: reads do not "
+        "give way to adds.",
     )
     adds_waiting_max: int = conf_key(
         "maxPendingAddRequestsPerThread",

@@ -58,6 +58,12 @@ class File(Protocol):
     def pwritev(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write all `parts`, end to end, at `offset`; any number of parts. Returns the bytes written."""
 
+    def pwritev_past_cache(self, parts: Sequence[Buffer], offset: int) -> int:
+        """As `pwritev`, for data that will hardly be read soon: it need not stay in the page cache.
+
+        Bypasses the page cache where that is possible and cheaper. One call of a file at a time.
+        """
+
     def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
         """As `pwritev` then `sync`, in one system call where there is one.
 
@@ -78,6 +84,12 @@ class File(Protocol):
 
     def forget(self, offset: int, size: int) -> None:
         """Advise that the synced range will rarely be read, so the kernel need not cache it.
+
+        Only a hint; never fails.
+        """
+
+    def advise(self, *, scattered: bool) -> None:
+        """Advise the kernel to read nothing ahead of what is asked for, or as it likes.
 
         Only a hint; never fails.
         """
@@ -219,6 +231,13 @@ class KeyValue(Protocol):
         """Return the values of the first `count_max` pairs with a key of `start` or more, in order.
 
         Faster than `scan`. Fewer values do not prove that the map ends: it may be damaged there, as `scan` shows.
+        """
+
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        """Return the first `length` bytes of the keys with start <= key < stop: the lowest `count_max` different ones,
+        in order. A shorter key is returned whole.
+
+        Takes one seek for each, however many keys have it. OSError.
         """
 
     def compact(self) -> None:

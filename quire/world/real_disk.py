@@ -7,7 +7,7 @@ import fcntl
 import mmap
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from quire.world.doors import Buffer, DiskLock, File, NotSyncedError
@@ -27,12 +27,48 @@ _KEPT_OPEN_MAX = 64
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _DIRECT_BYTES = 4 << 20
 """Bytes written in one call that bypasses the page cache; their memory is only touched as far as needed."""
+_PAST_CACHE_BYTES = 2 << 20
+"""The same for a file that is written otherwise too."""
+_PAST_CACHE_MIN = 256 << 10
+"""Bytes from which on a call of `pwritev_past_cache` bypasses the page cache."""
+_DIRECT_ALIGNMENT = 4096
+"""Offsets and sizes with which every disk can be written directly."""
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+class _AlignedMemory:
+    """Memory that is written directly, and reused."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, size: int) -> None:
+        self._memory = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+    def gathered(self, parts: Sequence[Buffer]) -> Iterator[memoryview]:
+        """Copy the parts, end to end, into the memory; return it each time it is full, and the rest at the end."""
+        memory = self._memory
+        room = len(memory)
+        filled = 0
+        for part in parts:
+            size = len(part)
+            while filled + size > room:
+                taken = room - filled
+                memory[filled:] = memoryview(part)[:taken]
+                yield memory
+                part = memoryview(part)[taken:]
+                size -= taken
+                filled = 0
+            memory[filled : filled + size] = part
+            filled += size
+        yield memory[:filled]
 
 
 class _File:
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._aligned: _AlignedMemory | None = None
+        self._bypasses = bool(_DIRECT)
+        """False if the file cannot be written past the page cache."""
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         size = len(data)
@@ -53,6 +89,47 @@ class _File:
                 written = os.pwritev(self._fd, batch, offset)
             offset += written
         return offset - begin
+
+    def pwritev_past_cache(self, parts: Sequence[Buffer], offset: int) -> int:
+        # Whole blocks bypass the page cache. What is left of the first and the last block does not, because it shares
+        # them with bytes that were written before or will be written later.
+        size = sum(map(len, parts))
+        head = -offset % _DIRECT_ALIGNMENT
+        end = size - (offset + size) % _DIRECT_ALIGNMENT
+        if end - head < _PAST_CACHE_MIN or not self._bypasses:
+            return self.pwritev(parts, offset)
+        rest = _without(parts, head)
+        if head:
+            self.pwritev(_first(parts, head), offset)
+        self._bypass(_first(rest, end - head), offset + head)
+        if end < size:
+            self.pwritev(_without(rest, end - head), offset + end)
+        return size
+
+    def _bypass(self, parts: Sequence[Buffer], offset: int) -> None:
+        """Write whole blocks past the page cache, or through it where that is refused."""
+        if self._aligned is None:
+            self._aligned = _AlignedMemory(_PAST_CACHE_BYTES)
+        for data in self._aligned.gathered(parts):
+            while data:
+                written = self._write_direct(data, offset) if self._bypasses else os.pwrite(self._fd, data, offset)
+                data = data[written:]
+                offset += written
+
+    def _write_direct(self, data: memoryview, offset: int) -> int:
+        """Write some of the data past the page cache; return the bytes. 0: it cannot be written so."""
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | _DIRECT)
+            try:
+                return os.pwrite(self._fd, data, offset)
+            finally:
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._bypasses = False
+            return 0
 
     def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
         # One call, one release of the interpreter: a thread that returns from a call waits until the event loop yields.
@@ -101,10 +178,9 @@ class _File:
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_DONTNEED)
 
-    def read_scattered(self) -> None:
-        """Advise the kernel not to read ahead. Only a hint; never fails."""
+    def advise(self, *, scattered: bool) -> None:
         with suppress(OSError):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM if scattered else os.POSIX_FADV_NORMAL)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -124,6 +200,7 @@ class _File:
                 start += len(piece)
 
     def close(self) -> None:
+        self._aligned = None
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -139,7 +216,7 @@ class _DirectFile(_File):
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
         self._direct = True
-        self._memory = memoryview(mmap.mmap(-1, _DIRECT_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        self._memory = _AlignedMemory(_DIRECT_BYTES)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         self.pwritev([data], offset)
@@ -159,23 +236,11 @@ class _DirectFile(_File):
             raise NotSyncedError(*error.args) from error
 
     def _gather(self, parts: Sequence[Buffer], offset: int, flags: int) -> int:
-        memory = self._memory
         begin = offset
-        filled = 0
-        for part in parts:
-            size = len(part)
-            while filled + size > _DIRECT_BYTES:
-                taken = _DIRECT_BYTES - filled
-                memory[filled:] = memoryview(part)[:taken]
-                self._write(memory, offset, flags)
-                part = memoryview(part)[taken:]
-                size -= taken
-                offset += _DIRECT_BYTES
-                filled = 0
-            memory[filled : filled + size] = part
-            filled += size
-        self._write(memory[:filled], offset, flags)
-        return offset + filled - begin
+        for data in self._memory.gathered(parts):
+            self._write(data, offset, flags)
+            offset += len(data)
+        return offset - begin
 
     def _write(self, data: memoryview, offset: int, flags: int) -> None:
         while data:
@@ -191,6 +256,18 @@ class _DirectFile(_File):
             else:
                 data = data[written:]
                 offset += written
+
+
+def _first(parts: Sequence[Buffer], size: int) -> list[Buffer]:
+    """Return the first `size` bytes of `parts`."""
+    found: list[Buffer] = []
+    for part in parts:
+        if size <= len(part):
+            found.append(memoryview(part)[:size])
+            break
+        found.append(part)
+        size -= len(part)
+    return found
 
 
 def _without(parts: Sequence[Buffer], size: int) -> list[Buffer]:
@@ -242,7 +319,7 @@ class RealDisk:
                 return _DirectFile(os.open(path, flags | _DIRECT, 0o644))
         opened = _File(os.open(path, flags, 0o644))
         if scattered:
-            opened.read_scattered()
+            opened.advise(scattered=True)
         return opened
 
     def read(self, path: str) -> bytes:

@@ -4,6 +4,8 @@
   a synced batch is an unsynced write followed by `flush_wal`, which makes it and all earlier ones durable.
 - rocksdict's iterator of pairs costs 0.4 us a pair, but ends silently at a damaged block: its end is checked, see
   `scan`.
+- Deleted ranges are skipped one by one: 1.8 ms for 1,900 of them. So RocksDB is given the end of what is read forwards,
+  and looks no further.
 - RocksDB treats a damaged, cut or missing log as one that ends earlier. So its files are checked against a witness
   before it opens them, and each sync ends with a write of the witness: map_witness.py. A synced write takes 120 us
   without it and 180 us with it.
@@ -112,7 +114,7 @@ class RealKeyValueMaker:
         except BaseException:
             database.close()
             raise
-        map_ = RealKeyValue(database, rocksdict.WriteBatch, witness, holder)
+        map_ = RealKeyValue(database, rocksdict.WriteBatch, rocksdict.ReadOptions, witness, holder)
         map_.noticed = tuple(check.findings)
         return map_
 
@@ -135,6 +137,14 @@ def _check_sequence(path: str, expected: int, found: int) -> None:
         raise DamagedError(Finding(path, what, "Restore the folder from a copy"))
 
 
+def _past(prefix: bytes, length: int) -> bytes:
+    """Return the lowest key above all keys whose first `length` bytes are `prefix`; empty if there is none."""
+    if len(prefix) < length:
+        return prefix + b"\0"  # this is a whole key
+    following = int.from_bytes(prefix, "big") + 1
+    return b"" if following >> 8 * length else following.to_bytes(length, "big")
+
+
 def _os_error(error: Exception) -> OSError:
     """Convert RocksDB's error, which rocksdict passes on as text, to the error that a file would raise."""
     text = str(error)
@@ -151,11 +161,17 @@ def _os_error(error: Exception) -> OSError:
 
 class RealKeyValue:
     def __init__(
-        self, database: Any, make_batch: Callable[..., Any], witness: WitnessWriter | None = None, holder: int = -1
+        self,
+        database: Any,
+        make_batch: Callable[..., Any],
+        make_bounds: Callable[[], Any],
+        witness: WitnessWriter | None = None,
+        holder: int = -1,
     ) -> None:
         """`witness`: None if nothing is written; `holder`: the result of `_hold`, -1 if the folder is not held."""
         self._database = database
         self._make_batch = make_batch
+        self._make_bounds = make_bounds
         self._witness = witness
         self._holder = holder
         self._syncing = threading.Lock()
@@ -216,36 +232,39 @@ class RealKeyValue:
         return scan
 
     def _forward(self, start: bytes, stop: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        bounds = self._make_bounds()
+        bounds.set_iterate_upper_bound(stop)
         last = None
-        for pair in self._pairs(start, backwards=False):
+        for pair in self._pairs(start, bounds, backwards=False):
             last = pair[0]
-            if last >= stop:
-                return
             yield pair
-        self._check_end(start if last is None else last, seen=last is not None, backwards=False)
+        self._check_end(start if last is None else last, bounds, seen=last is not None, backwards=False)
 
     def _backward(self, start: bytes, stop: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        bounds = self._make_bounds()  # without a bound: with one, a damaged block is not reported in this direction
         last = None
-        for pair in self._pairs(stop, backwards=True):
+        for pair in self._pairs(stop, bounds, backwards=True):
             last = pair[0]
             if last >= stop:
                 continue
             if last < start:
                 return
             yield pair
-        self._check_end(stop if last is None else last, seen=last is not None, backwards=True)
+        self._check_end(stop if last is None else last, bounds, seen=last is not None, backwards=True)
 
-    def _pairs(self, key: bytes, *, backwards: bool) -> Iterator[tuple[bytes, bytes]]:
+    def _pairs(self, key: bytes, bounds: Any, *, backwards: bool) -> Iterator[tuple[bytes, bytes]]:
         try:
-            pairs: Iterator[tuple[bytes, bytes]] = self._database.items(backwards=backwards, from_key=key)
+            pairs: Iterator[tuple[bytes, bytes]] = self._database.items(
+                backwards=backwards, from_key=key, read_opt=bounds
+            )
         except Exception as error:
             raise _os_error(error) from None
         return pairs
 
-    def _check_end(self, key: bytes, *, seen: bool, backwards: bool) -> None:
+    def _check_end(self, key: bytes, bounds: Any, *, seen: bool, backwards: bool) -> None:
         """Distinguish the true end of the map from a block that could not be read: OSError (EIO) for the latter."""
         try:
-            iterator = self._database.iter()
+            iterator = self._database.iter(bounds)
             if backwards:
                 iterator.seek_for_prev(key)
             else:
@@ -264,6 +283,25 @@ class RealKeyValue:
             return list(islice(self._database.values(from_key=start), count_max))
         except Exception as error:
             raise _os_error(error) from None
+
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        found: list[bytes] = []
+        bounds = self._make_bounds()
+        bounds.set_iterate_upper_bound(stop)
+        try:
+            iterator = self._database.iter(bounds)
+            while len(found) < count_max and start < stop:
+                iterator.seek(start)
+                key = iterator.key()
+                if key is None:
+                    iterator.status()  # raises if this is not the end, but a block that could not be read
+                    break
+                prefix = key[:length]
+                found.append(prefix)
+                start = _past(prefix, length) or stop
+        except Exception as error:
+            raise _os_error(error) from None
+        return found
 
     def compact(self) -> None:
         try:

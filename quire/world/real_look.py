@@ -35,14 +35,16 @@ def look_into(path: str) -> LookedInto:
     except BaseException:
         shutil.rmtree(view, ignore_errors=True)
         raise
-    return LookedInto(database, rocksdict.WriteBatch, view, path)
+    return LookedInto(database, rocksdict.WriteBatch, rocksdict.ReadOptions, view, path)
 
 
 class LookedInto(RealKeyValue):
     """Read-only map: RocksDB refuses changes."""
 
-    def __init__(self, database: Any, make_batch: Callable[..., Any], view: str, path: str) -> None:
-        super().__init__(database, make_batch)
+    def __init__(
+        self, database: Any, make_batch: Callable[..., Any], make_bounds: Callable[[], Any], view: str, path: str
+    ) -> None:
+        super().__init__(database, make_batch, make_bounds)
         self._view = view
         self._path = path
 
@@ -53,6 +55,10 @@ class LookedInto(RealKeyValue):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         with self._named():
             yield from super().scan(start, stop, reverse=reverse)
+
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        with self._named():
+            return super().prefixes(start, stop, length, count_max)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -247,6 +247,9 @@ class SimFile:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         return size
 
+    def pwritev_past_cache(self, parts: Sequence[Buffer], offset: int) -> int:
+        return self.pwritev(parts, offset)
+
     def pwritev_sync(self, parts: Sequence[Buffer], offset: int) -> None:
         self.pwritev(parts, offset)
         try:
@@ -282,6 +285,9 @@ class SimFile:
         return self._inode.volatile.size
 
     def forget(self, offset: int, size: int) -> None:
+        self._look()
+
+    def advise(self, *, scattered: bool) -> None:
         self._look()
 
     def truncate(self, size: int) -> None:

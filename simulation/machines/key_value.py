@@ -7,6 +7,7 @@ import os
 import random
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import islice
 from typing import TypeAlias
 
 from quire.world.damage import DamagedError, Finding
@@ -275,6 +276,9 @@ class _SimKeyValue:
         table = self._image.live
         first = bisect_left(table.keys, start)
         return [table.values[key] for key in table.keys[first : first + count_max]]
+
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        return list(islice(dict.fromkeys(key[:length] for key, _ in self.scan(start, stop)), count_max))
 
     def compact(self) -> None:
         self._look()

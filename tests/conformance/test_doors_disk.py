@@ -58,6 +58,18 @@ def test_pwritev_takes_any_number_of_parts_end_to_end(door, count):
     assert file.pread(len(joined) + 9, 5) == joined
 
 
+@pytest.mark.parametrize("size", [0, 100, 1 << 20])
+def test_pwritev_past_cache_writes_as_pwritev_does(door, size):
+    """ "As `pwritev`, for data that will hardly be read soon: it need not stay in the page cache." """
+    disk, root = door
+    file = disk.open(f"{root}/f", create=True)
+    file.pwrite(b"before", 0)
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert file.pwritev_past_cache([data[:7], memoryview(data)[7:]], 6) == size
+    file.pwrite(b"after", 6 + size)
+    assert file.pread(size + 20, 0) == b"before" + data + b"after"
+
+
 def test_pread_gives_fewer_bytes_only_at_the_end_of_the_file(door):
     """ "Read up to `size` bytes from `offset`; fewer only at the end of the file." """
     disk, root = door
@@ -265,6 +277,17 @@ def test_sectors_read_counts_what_came_from_disks_and_not_from_the_page_cache(do
     after = disk.sectors_read()
     # A file system in memory forgets nothing.
     assert after is None or after == before or after - before >= 2048
+    file.close()
+
+
+def test_advice_changes_nothing_of_what_is_read(door):
+    """ "Advise the kernel to read nothing ahead of what is asked for, or as it likes. Only a hint; never fails." """
+    disk, root = door
+    file = disk.open(f"{root}/file", create=True)
+    file.pwrite(b"content", 0)
+    for scattered in (True, False):
+        file.advise(scattered=scattered)
+        assert file.pread(7, 0) == b"content"
     file.close()
 
 

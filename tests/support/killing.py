@@ -10,7 +10,10 @@ from quire.metadata.store import MetadataStore
 from quire.world.doors import World
 
 _CHANGES: Final = frozenset(
-    ("write_atomic", "make_dirs", "rename", "unlink", "link", "remove_dir", "pwrite", "pwritev", "truncate", "write")
+    (
+        *("write_atomic", "make_dirs", "rename", "unlink", "link", "remove_dir"),
+        *("pwrite", "pwritev", "pwritev_past_cache", "truncate", "write"),
+    )
 )
 _STORE_CHANGES: Final = frozenset(("create", "put", "delete", "multi"))
 _MAKERS: Final = frozenset(("open",))

@@ -47,7 +47,7 @@ from quire.wire.bookkeeper.run import Run
 log = get_logger(__name__)
 
 _COPIED_BYTES_MAX: Final = 32 << 20
-"""Bytes copied between two syncs, so that a sync of the journal does not wait long behind them."""
+"""Bytes copied before their rows are changed."""
 _DAMAGED_LOGS_MAX: Final = 1000
 _ROOM_MIN: Final = 256 << 10
 """Bytes that must be free besides those of the copies, for rows and notes..."""
@@ -72,7 +72,7 @@ class LogCompactor:
         self._offload = parts.world.offload
         self.options = options
         self._throttle = CopyThrottle(options.rate)
-        self._writer = parts.logs.writer(parts.logs.create, self._synced)
+        self._writer = parts.logs.writer(parts.logs.create, self._synced, sync_every=options.sync_every)
         self._copied: list[tuple[Run, int]] = []
         """Runs in the writer's log whose rows are not changed yet, with the location of their first size field."""
         self._copied_entries = 0

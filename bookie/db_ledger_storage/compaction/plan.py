@@ -23,6 +23,11 @@ class CompactionOptions:
     """`rate` counts bytes (isThrottleByBytes)."""
     outstanding_max: int = 100_000
     """Entries copied before the index is changed (compactionMaxOutstandingRequests)."""
+    sync_every: int = 4 << 20
+    """Bytes written between two syncs of the copies.
+
+    A sync of the journal waits behind them. Beside copies of 30 MB per second on ext4, one sync in a thousand took 5 ms
+    with 4 MB, 8 to 15 ms with 32 MB. With 1 MB more of them waited: the 99th percentile rose from 2 to 4 ms."""
     target_size: int = 0
     """Compare what a log holds with this size rather than with its own; 0: not (useTargetEntryLogSizeForGc)."""
     whole: bool = False

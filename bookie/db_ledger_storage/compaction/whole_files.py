@@ -51,7 +51,7 @@ def compacted_ids(name: str) -> tuple[int, int] | None:
 class WholeFiles:
     """Files of such compactions in one folder. `sync_every`: bytes written between two syncs."""
 
-    def __init__(self, disk: Disk, directory: str, logs: EntryLogs, *, sync_every: int) -> None:
+    def __init__(self, disk: Disk, directory: str, logs: EntryLogs, sync_every: int) -> None:
         self._disk = disk
         self._directory = directory
         self._logs = logs

@@ -88,6 +88,10 @@ class LogWriter:
         self._synced = synced
         self._size_max = size_max
         self._sync_every = sync_every
+        self.past_cache = False
+        """True to let what is written bypass the page cache, because it will hardly be read soon."""
+        self._unsynced = 0
+        """Bytes written since the last sync, by this call and by earlier ones."""
         self.log: OpenLog | None = None
 
     @property
@@ -120,7 +124,10 @@ class LogWriter:
     def write(self, runs: Iterable[Run]) -> list[tuple[Run, int]]:
         """As `append`, but nothing is durable before `sync`. OSError: what was not synced is lost."""
         try:
-            return self._append(runs)
+            placed = self._append(runs)
+            if self.log is not None and self._unsynced >= self._sync_every:
+                self._sync(self.log)  # so that `sync` has little left to do: syncs of the journal wait behind it
+            return placed
         except (OSError, StorageFailedError):
             self.abandon()
             raise
@@ -153,7 +160,6 @@ class LogWriter:
         log = self.log
         parts: list[Buffer] = []
         gathered = 0
-        unsynced = 0
         for run in runs:
             size = run.size
             if log is None or (
@@ -161,7 +167,7 @@ class LogWriter:
             ):
                 if log is not None:
                     self._write(log, parts)
-                    parts, gathered, unsynced = [], 0, 0
+                    parts, gathered = [], 0
                     self._seal(log)
                 log = self.begin()
             position = log.position + gathered
@@ -173,11 +179,9 @@ class LogWriter:
             gathered += size
             if gathered >= _WRITE_BYTES or len(parts) >= _WRITE_PARTS:
                 self._write(log, parts)
-                unsynced += gathered
                 parts, gathered = [], 0
-                if unsynced >= self._sync_every:
+                if self._unsynced >= self._sync_every:
                     self._sync(log)
-                    unsynced = 0
         if log is not None:
             self._write(log, parts)
         return placed
@@ -185,14 +189,19 @@ class LogWriter:
     def begin(self) -> OpenLog:
         """Begin the next log."""
         self.log = self._begin()
+        self._unsynced = 0
         return self.log
 
     def _write(self, log: OpenLog, parts: list[Buffer]) -> None:
         if parts:
-            log.position += log.file.pwritev(parts, log.position)
+            write = log.file.pwritev_past_cache if self.past_cache else log.file.pwritev
+            written = write(parts, log.position)
+            log.position += written
+            self._unsynced += written
 
     def _sync(self, log: OpenLog) -> None:
         log.file.sync()
+        self._unsynced = 0
         self._synced(log, log.position)
 
     def _seal(self, log: OpenLog) -> None:

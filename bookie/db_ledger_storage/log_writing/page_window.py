@@ -1,8 +1,10 @@
-"""Keeps the newest pages of the entry logs in the machine's memory.
+"""Keeps the newest pages of the entry logs in the machine's memory, while the logs are read.
 
 Copying into memory that was given back a moment ago costs a tenth of copying into memory that was not touched for long
 (64 KB: 15 us instead of 170, measured in a virtual machine). An entry log is hardly read soon: a consumer that keeps up
-is served from the caches.
+is served from the caches. So its pages are not even filled unless entries are read from the logs now: filling,
+writing and releasing pages takes more than twice the CPU time of a write past them (24 us instead of 11 for 64 KB,
+in memory that is warm).
 """
 
 from __future__ import annotations
@@ -30,6 +32,26 @@ class PageWindow:
         self._size = size
         self._kept: deque[tuple[int, int, int]] = deque()
         self._kept_bytes = 0
+        self._reads = 0
+        self._unread = size
+        """Bytes written since entries were last read from the logs."""
+
+    def wants_pages(self, reads: int) -> bool:
+        """Return whether what is written next should be kept in pages: entries were read from the logs while the
+        last `size` bytes were written, so what is written now may be read soon. True if `size` is 0.
+
+        `reads`: number of reads so far.
+
+        >>> window = PageWindow(4 << 20)
+        >>> window.wants_pages(0), window.wants_pages(1), window.wants_pages(1)
+        (False, True, True)
+        >>> window.synced(0, 4 << 20), window.wants_pages(1)
+        ([], False)
+        """
+        if reads != self._reads:
+            self._reads = reads
+            self._unread = 0
+        return not self._size or self._unread < self._size
 
     def synced(self, log_id: int, end: int) -> list[tuple[int, int, int]]:
         """Record that log `log_id` is on disk up to byte `end`; logs come in order.
@@ -39,12 +61,13 @@ class PageWindow:
         if not self._size:
             return []
         kept = self._kept
-        start = 0
+        start = grown_from = 0
         if kept and kept[-1][0] == log_id:
-            _, start, before = kept.pop()
-            self._kept_bytes -= before - start
+            _, start, grown_from = kept.pop()
+            self._kept_bytes -= grown_from - start
         kept.append((log_id, start, end))
         self._kept_bytes += end - start
+        self._unread += end - grown_from
         given: list[tuple[int, int, int]] = []
         while (excess := self._kept_bytes - self._size) > 0:
             oldest, start, stop = kept[0]

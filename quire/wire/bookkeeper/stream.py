@@ -95,10 +95,10 @@ class FrameStream:
 
     def _keep_tail(self) -> None:
         """Move the rest, an incomplete frame, to the start of a buffer that fits the whole frame."""
-        tail = bytes(memoryview(self._buffer)[self._taken : self._filled])
+        tail = memoryview(self._buffer)[self._taken : self._filled]
         if self._needed > len(self._buffer):
             self._buffer = bytearray(self._needed)
-        self._buffer[: len(tail)] = tail
+        memoryview(self._buffer)[: len(tail)] = tail  # which may overlap
         self._filled = len(tail)
         self._taken = self._needed = 0
 

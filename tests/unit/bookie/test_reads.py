@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 
+from bookie.directories.beside_adds import RECENT_S, AddsUnderWay, workers_beside_adds
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
 from bookie.reads import SHARE, ReadWorkers
 from quire.wire.bookkeeper.v2 import Rc
@@ -178,3 +181,35 @@ async def test_reads_of_many_sectors_wait_for_the_disk_in_workers_of_their_own()
             workers.submit(lambda: 1, answers)
         assert workers._loads == [1, 1, 1, 1]
         await answers.wait(43)
+
+
+async def test_a_worker_that_reads_large_pieces_is_alone_while_that_many_are_allowed() -> None:
+    async with with_workers(workers=4) as (workers, answers):
+        workers._sectors_per_read = 2048  # 1 MB
+        workers.most_workers = partial(workers_beside_adds, 256 << 10)
+        for number in range(3):
+            workers.submit(partial(int, number), answers)
+        assert workers._loads == [3]
+        workers.most_workers = partial(workers_beside_adds, 3 << 20)
+        for number in range(6):
+            workers.submit(partial(int, number), answers)
+        assert workers._loads == [3, 3, 3]
+        workers.most_workers = partial(workers_beside_adds, 256 << 10)
+        workers.submit(partial(int, 1), answers)
+        assert workers._loads == [4, 3, 3]
+        await answers.wait(10)
+        assert workers._loads == [0, 0, 0]
+
+
+async def test_adds_are_under_way_while_the_journal_has_records_and_a_moment_longer() -> None:
+    journal = SimpleNamespace(queued_bytes=0, written_at=-math.inf)
+    now = 100.0
+    other = SimpleNamespace(queued_bytes=0, written_at=-math.inf)
+    adding = AddsUnderWay([other, journal], lambda: now)  # type: ignore[list-item]
+    assert not adding()
+    journal.queued_bytes = 1
+    assert adding()
+    journal.queued_bytes, journal.written_at = 0, now
+    assert adding()
+    now += RECENT_S
+    assert not adding()

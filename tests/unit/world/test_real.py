@@ -14,7 +14,7 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
@@ -265,6 +265,48 @@ def test_a_scan_over_a_damaged_block_fails_and_does_not_end_early(tmp_path, reve
     map_ = maker.open(str(folder))
     refuses(OSError, lambda: list(map_.scan(b"", b"\xff", reverse=reverse)), "Corruption")
     assert len(map_.values(b"", 5000)) < 5000
+    refuses(OSError, lambda: map_.prefixes(b"", b"\xff", 7, 5000), "Corruption")
+    map_.close()
+
+
+def test_the_different_prefixes_of_the_keys_of_a_range_are_found(tmp_path):
+    map_ = real_world().key_value.open(str(tmp_path))
+    batch = map_.batch()
+    for key in (b"a", b"aa", b"aa1", b"ab", b"ab1", b"ab2", b"b\xff", b"b\xff2", b"c1", b"\xff\xff", b"\xff\xff1"):
+        batch.put(key, b"v")
+    map_.write(batch, sync=True)
+    end = b"\xff" * 4
+    assert map_.prefixes(b"", end, 2, 9) == [b"a", b"aa", b"ab", b"b\xff", b"c1", b"\xff\xff"]
+    assert map_.prefixes(b"ab2", end, 2, 2) == [b"ab", b"b\xff"], "the first two from a key on"
+    assert map_.prefixes(b"aa", b"b\xff", 2, 9) == [b"aa", b"ab"], "below the end of the range"
+    assert map_.prefixes(b"b", b"b", 2, 9) == map_.prefixes(b"d", b"e", 2, 9) == map_.prefixes(b"", end, 2, 0) == []
+    map_.close()
+
+
+def test_reads_do_not_go_past_the_end_of_what_is_asked_for(tmp_path, monkeypatch):
+    map_ = real_world().key_value.open(str(tmp_path))
+    assert isinstance(map_, RealKeyValue)
+    batch = map_.batch()
+    for key in (b"a1", b"a2", b"c1"):
+        batch.put(key, b"v")
+    for number in range(1000):
+        key = b"b%d" % number
+        batch.put(key, b"v")
+        batch.delete(key)
+    map_.write(batch, sync=True)
+    make_bounds = map_._make_bounds
+
+    def impatient() -> Any:
+        bounds = make_bounds()
+        bounds.set_max_skippable_internal_keys(100)
+        return bounds
+
+    monkeypatch.setattr(map_, "_make_bounds", impatient)
+    refuses(OSError, lambda: list(map_.scan(b"a1", b"c")), "incomplete")
+    assert [key for key, _ in map_.scan(b"a1", b"b")] == [b"a1", b"a2"]
+    assert map_.prefixes(b"a2", b"b", 2, 9) == [b"a2"]
+    assert list(map_.scan(b"b", b"a")) == []
+    assert map_.prefixes(b"b", b"a", 2, 9) == []
     map_.close()
 
 

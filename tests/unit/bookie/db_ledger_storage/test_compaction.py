@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import trio
 
-from bookie.db_ledger_storage.compaction import compactor
+from bookie.db_ledger_storage.compaction import compactor, copying
 from bookie.db_ledger_storage.compaction.compactor import DAMAGED
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
+from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import NoLedgerError
+from simulation.machines.disk import SimFile
 from simulation.machines.host import Host
 from tests.support.refusals import refuses
 from tests.unit.bookie.build import open_storage
@@ -234,6 +236,34 @@ async def test_a_reader_whose_row_is_older_than_a_compaction_asks_the_index_agai
     monkeypatch.setattr(storage._locations, "locations", old_first)
     assert bytes(storage.reader.read_entry(1, 7)) == entry_of(1, 7)
     assert asked == [7, 7]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_copies_are_synced_in_small_pieces(host, monkeypatch, whole):
+    storage = await open_storage(host.world(), options(sync_every=3 * 44, whole=whole))
+    await half_empty(storage, logs=3)
+    await fill(storage, {2: range(3)})
+    await storage.collect_garbage(live(1, 2))
+    unsynced, most = 0, 0
+
+    def write(self, parts, offset, write=SimFile.pwritev):
+        nonlocal unsynced, most
+        if self._path.rpartition("/")[0] == FOLDER and offset >= HEADER_LENGTH:
+            unsynced += sum(map(len, parts))
+            most = max(most, unsynced)
+        return write(self, parts, offset)
+
+    def sync(self, sync=SimFile.sync):
+        nonlocal unsynced
+        if self._path.rpartition("/")[0] == FOLDER:
+            unsynced = 0
+        sync(self)
+
+    monkeypatch.setattr(SimFile, "pwritev", write)
+    monkeypatch.setattr(SimFile, "sync", sync)
+    monkeypatch.setattr(copying, "READ_ENTRIES", 1)
+    assert (await storage.compact(CompactionKind.MAJOR, 0.9)).entries == 15
+    assert most == 3 * 44
 
 
 async def test_a_copy_that_cannot_be_synced_changes_no_row(host, log_events, storage):

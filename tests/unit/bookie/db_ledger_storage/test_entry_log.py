@@ -252,6 +252,8 @@ class WatchedDisk:
         self.limit = 1_000_000
         """Files that may be open at once."""
         self.calls: list[tuple[str, str, int, int]] = []
+        self.past_cache = 0
+        """Writes that need no pages."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
@@ -272,6 +274,10 @@ class WatchedFile:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+    def pwritev_past_cache(self, parts: Any, offset: int) -> int:
+        self._disk.past_cache += 1
+        return int(self._file.pwritev_past_cache(parts, offset))
 
     def sync(self) -> None:
         self._file.sync()
@@ -421,3 +427,45 @@ def test_pages_of_a_log_that_was_dropped_meanwhile_do_no_harm(host, run_of):
     logs.delete(0)
     placed = logs.append([run_of(7, [each], MB) for each in range(7, 20)])
     assert len(placed) == 13
+
+
+@given(st.integers(1, 9 * MB), st.lists(st.tuples(st.booleans(), st.integers(1, 3 * MB)), max_size=20))
+def test_pages_are_wanted_while_the_last_window_of_writes_saw_a_read(size, steps):
+    window = PageWindow(size)
+    reads = end = 0
+    read_at = -size
+    for was_read, more in steps:
+        if was_read:
+            reads, read_at = reads + 1, end
+        assert window.wants_pages(reads) == (end - read_at < size)
+        end += more
+        window.synced(0, end)
+
+
+def test_without_a_bound_pages_are_always_wanted():
+    window = PageWindow(0)
+    window.synced(0, 1000 * MB)
+    assert window.wants_pages(0)
+
+
+def test_a_flush_bypasses_the_page_cache_unless_entries_were_read_within_the_window(host, run_of):
+    reads = 0
+    disk, logs = watched(host, page_cache=2 * MB, reads=lambda: reads)
+    entries = iter(range(100))
+
+    def bypasses() -> bool:
+        before = disk.past_cache
+        logs.append([run_of(7, [next(entries)], MB)])
+        return disk.past_cache > before
+
+    assert bypasses()
+    reads += 1
+    assert [bypasses() for _ in range(3)] == [False, False, True]
+    reads += 1
+    assert not bypasses()
+
+
+def test_with_all_pages_kept_no_flush_bypasses_the_page_cache(host, run_of):
+    disk, logs = watched(host, page_cache=0)
+    logs.append([run_of(7, [each], MB) for each in range(3)])
+    assert disk.past_cache == 0

@@ -132,3 +132,25 @@ def test_many_rows_go_in_batches_and_are_durable_on_return(run_of):
     host.cut_power()
     again = LocationIndex(host.world().key_value.open("/locations"))
     assert len(again.locations(1, 1024, ENTRY_ID_MAX, 10_000, FAR)) == 6 * 700
+
+
+def test_rows_of_ledgers_that_follow_each_other_are_deleted_as_one_range(rows, index, run_of, monkeypatch):
+    index.put([(run_of(each, range(3)), 1024 + 200 * each) for each in range(1, 9)])
+    deleted: list[tuple[int, int]] = []
+    make = rows.batch
+
+    def counted():
+        batch = make()
+        delete = batch.delete_range
+
+        def noted(start: bytes, stop: bytes) -> None:
+            deleted.append((int.from_bytes(start[:8], "big"), int.from_bytes(stop[:8], "big")))
+            delete(start, stop)
+
+        batch.delete_range = noted
+        return batch
+
+    monkeypatch.setattr(rows, "batch", counted)
+    index.delete_ledgers([7, 2, 4, 3])
+    assert deleted == [(2, 4), (7, 7)]
+    assert index.ledgers() == [1, 5, 6, 8]

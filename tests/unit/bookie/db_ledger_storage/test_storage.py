@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from collections.abc import Sequence
 from functools import partial
 from struct import unpack_from
 from typing import TypeVar
@@ -19,6 +20,7 @@ from quire.wire.bookkeeper.entry import Buffer
 from quire.wire.bookkeeper.run import Run
 from quire.world.doors import World
 from quire.world.real import real_world
+from simulation.machines.disk import SimFile
 from simulation.machines.host import Host
 from simulation.machines.world import Universe, in_world
 from tests.support.effort import effort
@@ -151,6 +153,24 @@ async def test_one_region_costs_one_disk_read_and_what_follows_is_read_ahead(run
     assert all(storage.reader.get_cached(1, each) is not None for each in range(201, 250))
     assert ids_of(storage.reader.read_cached(1, 201, 100, BIG).parts) == list(range(201, 250))
     assert storage.stats.disk_reads == 2
+
+
+async def test_a_flush_leaves_pages_only_after_entries_were_read_from_the_logs(run_of, storage, monkeypatch):
+    bypassed: list[int] = []
+    write = SimFile.pwritev_past_cache
+
+    def watch(file: SimFile, parts: Sequence[Buffer], offset: int) -> int:
+        bypassed.append(offset)
+        return write(file, parts, offset)
+
+    monkeypatch.setattr(SimFile, "pwritev_past_cache", watch)
+    storage.add(run_of(1, range(5)))
+    await storage.flush()
+    assert bypassed == [1024]
+    storage.reader.read_run(1, 0, 5, BIG)
+    storage.add(run_of(1, range(5, 10)))
+    await storage.flush()
+    assert bypassed == [1024], "the log is read now"
 
 
 async def test_reading_entry_by_entry_meets_the_disk_once_per_read_ahead(run_of, storage):

@@ -65,10 +65,10 @@ class Steps:
                 raise full(file._path)
             preallocate(file, offset, size)
 
-        def open_or_not(disk, path, *, create=False, writable=True, direct=False):
+        def open_or_not(disk, path, *, create=False, **options):
             if create and not disk.exists(path) and self._is_refused():
                 raise full(path)
-            return opened(disk, path, create=create, writable=writable, direct=direct)
+            return opened(disk, path, create=create, **options)
 
         def write_or_not(store, batch, *, sync):
             if self._is_refused():

@@ -14,7 +14,7 @@ from quire.service.measuring.summaries import Times
 from quire.service.metrics import Metrics
 from quire.wire.bookkeeper import v2
 from quire.world.doors import World
-from simulation.machines.disk import SimDisk
+from simulation.machines.disk import SimDisk, SimFile
 from simulation.machines.key_value import SimKeyValueMaker
 from tests.unit.bookie.build import CONFIG, JOURNAL, LEDGERS, Client, add_frames, with_bookie
 from tests.unit.bookie.settings.on_a_port import send, served
@@ -149,6 +149,37 @@ async def test_reads_have_so_many_workers(workers: int, urgent: bool) -> None:
         await client.take(400)
         readers = bookie._urgent_readers if urgent else bookie._readers
         assert len(readers.of(7)._lanes) == workers
+
+
+@pytest.mark.parametrize("bytes_max", [0, 4 << 10])
+async def test_reads_give_way_to_adds(bytes_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    advised: list[bool] = []
+
+    def advise(self: SimFile, *, scattered: bool) -> None:
+        advised.append(scattered)
+
+    monkeypatch.setattr(SimFile, "advise", advise)
+    config = replace(CONFIG, read_bytes_beside_adds=bytes_max, read_ahead_entries=1)
+    async with with_bookie(config=config) as bookie:
+        client = await filled(bookie, 900, SMALL)
+        readers = bookie._readers.of(7)
+
+        async def loads(first: int) -> int:
+            """Return the number of workers that read 64 entries, which seem to come from the disk."""
+            readers._sectors_per_read = 64
+            client.send(b"".join(v2.read_request(7, entry_id) for entry_id in range(first, first + 64)))
+            busy = sum([load > 0 for load in readers._loads])
+            await client.take(64)
+            return busy
+
+        await trio.sleep(1)
+        assert (await loads(0), advised) == (4, [])
+        await client.add(7, 900)
+        assert await loads(400) == (1 if bytes_max else 4)
+        assert advised == ([True] if bytes_max else [])
+        await trio.sleep(1)
+        assert await loads(800) == 4
+        assert advised == ([True, False] if bytes_max else [])
 
 
 @pytest.mark.parametrize(("size", "is_served"), [(8 << 10, False), (1 << 20, True)])

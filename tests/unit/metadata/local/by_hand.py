@@ -101,6 +101,9 @@ class ByHand:
     def values(self, start: bytes, count_max: int) -> list[bytes]:
         raise AssertionError("not used")
 
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        raise AssertionError("not used")
+
     def compact(self) -> None:
         raise AssertionError("not used")
 

@@ -56,6 +56,11 @@ class CountedMap:
         self.rows += len(found)
         return found
 
+    def prefixes(self, start: bytes, stop: bytes, length: int, count_max: int) -> list[bytes]:
+        found = self._inner.prefixes(start, stop, length, count_max)
+        self.rows += len(found)
+        return found
+
     def batch(self) -> Batch:
         return self._inner.batch()
 

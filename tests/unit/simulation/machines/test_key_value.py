@@ -119,3 +119,5 @@ def test_it_agrees_with_a_plain_dict_on_random_changes():
         assert list(map_.scan(start, stop, reverse=True)) == expected[::-1]
         values = [value for key, value in sorted(model.items()) if key >= start]
         assert map_.values(start, 3) == values[:3]
+        prefixes = sorted({key[:2] for key, _ in expected})
+        assert map_.prefixes(start, stop, 2, 3) == prefixes[:3]
