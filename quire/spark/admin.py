@@ -147,8 +147,17 @@ class Admin:
         return found
 
     def offloading(self, topic: str) -> list[dict[str, Any]]:
-        """Return the closed ledgers of a topic, and how far each is offloaded."""
-        found: list[dict[str, Any]] = self._ask("GET", topic, _OFFLOAD).json()["ledgers"]
+        """Return the closed ledgers of a topic, and how far each is offloaded.
+
+        Raises TopicMissingError, and AdminRefusedError if the brokers are not Quire's."""
+        response = self._ask("GET", topic, _OFFLOAD, fine=(404,))
+        if response.status_code == 404:
+            self.internal_stats(topic)  # raises, if the topic is what is missing
+            raise AdminRefusedError(
+                f"the brokers at {self._url} have no resource {_OFFLOAD}: only those of Quire offload this way; "
+                "for Apache Pulsar's, use pulsar-admin topics offload, or quire pipeline archive"
+            )
+        found: list[dict[str, Any]] = response.json()["ledgers"]
         return found
 
     def prepare_offload(self, topic: str, ledger_id: int, uid: str, *, instead: str, driver: str) -> bool:

@@ -20,8 +20,8 @@ ARCHIVE = Path(__file__).parents[2] / "scripts" / "pipelines" / "archive.py"
 POLL_S = 0.001
 """Seconds between two looks at a driver that reads; one that only starts is looked at less often."""
 STARTING_POLL_S = 0.05
-HIT_S = 90.0
-"""Seconds after which a point counts as never reached; they include the start of Spark on a busy machine."""
+HIT_S = 300.0
+"""Seconds after which a point counts as never reached; starts of Spark and of servers on a busy machine are in them."""
 GONE_S = 20.0
 
 
@@ -81,8 +81,10 @@ class ArchiveRun:
 
     hit_s = HIT_S
 
-    def __init__(self, folder: Path, arguments: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, arguments: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: options of the source that have no argument of their own."""
         self.folder = folder
+        self._settings = [f"--set={name}={text}" for name, text in (settings or {}).items()]
         self.out = folder / "out"
         self.checkpoint = folder / "checkpoint"
         self.runs = 0
@@ -105,7 +107,7 @@ class ArchiveRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.tail = TraceTail(self.folder / f"trace-{self.runs}.jsonl")
         command = [sys.executable, str(ARCHIVE), "--out", str(self.out), "--checkpoint", str(self.checkpoint)]
-        command += ["--set", f"trace={self.tail.path}", "--master", "local[2,4]"]
+        command += [f"--set=trace={self.tail.path}", *self._settings, "--master", "local[2,4]"]
         command += ["--conf", f"spark.local.dir={self.folder / 'local'}"]
         # (a short life: the time that a better compiler takes does not come back)
         command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]

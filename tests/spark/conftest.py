@@ -10,7 +10,18 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.spark.peer import FILES, NOT_ON_PULSAR, PULSAR, serve
+from tests.spark.peer import (
+    FILES,
+    NOT_ON_PULSAR,
+    PULSAR,
+    PULSAR_ALONE,
+    SECURED,
+    SIDE,
+    ThroughBrokers,
+    options_of,
+    quiet_client,
+    serve,
+)
 from tests.spark.session import make_session, use_installed_pyspark
 from tests.support.server import StandaloneProcess
 
@@ -23,7 +34,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     name = str(collection_path.relative_to(_HERE))
     if not collection_path.name.startswith("test_"):
         return None
-    return name not in FILES if PULSAR else name == "test_secure_pulsar.py"
+    if name == "test_secure_pulsar.py":
+        return SIDE != "pulsar"  # (it has a server of its own, whose security it needs)
+    return name not in FILES if PULSAR else name in PULSAR_ALONE
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,22 +63,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProce
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Make a session with local[2,3]: two tasks at a time, and three attempts of a failing task, as on a cluster."""
     session = make_session(tmp_path_factory.mktemp("spark"))
-    yield session
+    yield ThroughBrokers(session) if SECURED else session
     session.stop()
 
 
 @pytest.fixture
 def options(server: StandaloneProcess) -> dict[str, str]:
     """Return the options of every reader and writer of these tests, apart from its topic."""
-    return {"service.url": server.url, "admin.url": server.web}
+    return options_of(server)
 
 
 @pytest.fixture
 def client(server: StandaloneProcess) -> Iterator[pulsar.Client]:
     """Open the official client."""
-    made = pulsar.Client(
-        server.url, operation_timeout_seconds=60, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    )
+    made = quiet_client(server.url)
     yield made
     made.close()
 

@@ -27,6 +27,6 @@ def values(client: pulsar.Client, *topics: str) -> list[bytes]:
     for topic in topics:
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         while reader.has_message_available():
-            found.append(reader.read_next(30_000).data())
+            found.append(reader.read_next(120_000).data())
         reader.close()
     return found

@@ -16,6 +16,8 @@ from zlib import crc32
 
 import pulsar
 
+from tests.spark.peer import quiet_client
+
 TICK_S = 0.02
 EASE_S = 3.0
 """Seconds in which a producer sends the rows that it may send, fast at first."""
@@ -49,12 +51,6 @@ def parse(value: bytes) -> Row:
 
 def key_of(producer: int, sequence: int) -> str:
     return f"{producer}-{sequence % 7}"
-
-
-def quiet_client(url: str) -> pulsar.Client:
-    """Return an official client that retries for a minute and logs nothing."""
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
-    return pulsar.Client(url, operation_timeout_seconds=60, logger=logger)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,9 @@
 """A Spark program like a user's: a batch read, two streams, a sink. Then it stops its session, prints a line, and
 continues to run.
 
-python leaks_run.py FOLDER SERVICE_URL ADMIN_URL TOPIC
+python leaks_run.py FOLDER OPTIONS TOPIC
+
+OPTIONS: addresses and credentials, in JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from typing import Any
 from tests.spark.session import make_session
 
 
-def main(folder: Path, service_url: str, admin_url: str, topic: str) -> None:
+def main(folder: Path, given: str, topic: str) -> None:
     spark = make_session(folder)
-    options = {"service.url": service_url, "admin.url": admin_url}
+    options = json.loads(given)
     source = {**options, "topic": topic, "startingOffsets": "earliest"}
     read = spark.read.format("quire").options(**source).load().count()
     seen: list[int] = []
@@ -34,7 +36,7 @@ def main(folder: Path, service_url: str, admin_url: str, topic: str) -> None:
     query = stream("hold-stopped").start()
     query.processAllAvailable()
     frame = spark.createDataFrame([(b"one",), (b"two",)], "value binary")
-    frame.write.format("quire").options(**{"service.url": service_url, "topic": f"{topic}-out"}).mode("append").save()
+    frame.write.format("quire").options(**options, topic=f"{topic}-out").mode("append").save()
     print(json.dumps({"event": "working", "read": read, "drained": drained}), flush=True)
     sys.stdin.readline()
     query.stop()
@@ -44,4 +46,4 @@ def main(folder: Path, service_url: str, admin_url: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:5])
+    main(Path(sys.argv[1]), *sys.argv[2:4])

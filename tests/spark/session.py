@@ -51,6 +51,7 @@ def make_session(folder: Path, master: str = "local[2,3]") -> Any:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .config("spark.sql.streaming.pollingDelay", "100ms")
+        .config("spark.python.authenticate.socketTimeout", "120s")  # on a busy machine
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder}")
         .getOrCreate()
     )

@@ -1,13 +1,16 @@
 """Counts the values of a topic so far with transformWithStateInPandas, up to its end, and writes the counts to another
 one, exactly once. Each run continues where the one before ended.
 
-    python -m tests.spark.stateful_run SERVICE_URL ADMIN_URL FROM TO FOLDER
+    python -m tests.spark.stateful_run OPTIONS FROM TO FOLDER
+
+OPTIONS: addresses and credentials, in JSON.
 
 It needs pandas, which .venv does not have.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,11 +42,11 @@ class Counting(StatefulProcessor):  # type: ignore[misc]  # (pyspark's classes a
         pass
 
 
-def main(service_url: str, admin_url: str, source: str, to: str, folder: str) -> None:
+def main(given: str, source: str, to: str, folder: str) -> None:
     spark = make_session(Path(folder))
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORE)
     spark.conf.set("spark.sql.adaptive.streaming.stateless.enabled", "false")
-    options = {"service.url": service_url, "admin.url": admin_url}
+    options = json.loads(given)
     rows = spark.readStream.format("quire").options(
         **options, topic=source, subscription="counting", startingOffsets="earliest"
     )

@@ -2,9 +2,9 @@
 
 In one story eight producers publish to four topics, one of them partitioned. Nothing is retained, and another
 subscription reads and acknowledges everything. Meanwhile scripts/pipelines/archive runs. Its driver is killed with
-SIGKILL in the middle of a task (K2), then between the record of a batch and Spark's commit of it (K4), and the server
-is killed while a task reads. A second archive runs in the same way without a hold, and must lose rows: otherwise the
-first one proves nothing.
+SIGKILL in the middle of a task (K2), then between the record of a batch and Spark's commit of it (K4). Then a worker is
+killed while its task reads, and the server. A second archive runs in the same way without a hold, and must lose rows:
+otherwise the first one proves nothing.
 With `--full` only: four Spark drivers, each with a JVM of its own, take three minutes of processor time.
 test_pipelines.py fails the same pipeline at the same points in the process of the tests.
 """
@@ -25,11 +25,12 @@ import pytest
 from quire.spark.pipelines.archive import archive
 from quire.spark.pipelines.reader import read_archive
 from tests.spark.archive_run import ArchiveRun
-from tests.spark.generator import Drain, Generator, Load, Row, parse, quiet_client, value_of
+from tests.spark.generator import Drain, Generator, Load, Row, parse, value_of
+from tests.spark.peer import options_of, quiet_client, serve
 from tests.spark.processes import Process, sockets_to
 from tests.spark.support import internal_stats, make_partitions, mark_delete, publish, wait_for
 from tests.support import web
-from tests.support.server import StandaloneProcess, standalone
+from tests.support.server import StandaloneProcess
 
 pytestmark = pytest.mark.full
 
@@ -64,6 +65,8 @@ class Story:
     """Batch that was hit, by crash point."""
     sent: list[int] = field(default_factory=list)
     """Numbers of rows sent at each kill, and at the end."""
+    workers: set[int] = field(default_factory=set)
+    """Workers that began to read what the killed one read."""
     marks: list[tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]] = field(default_factory=list)
     """Positions of the hold and ends of the committed batches, at each kill of the driver."""
     trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class Story:
 def story(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("archive")
     run = ArchiveRun(folder / "archive", {})
-    with standalone(folder / "server", CONF) as server:
+    with serve(folder / "server", CONF) as server:
         try:
             yield tell(spark, server, run, folder)
         finally:
@@ -89,14 +92,13 @@ def story(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stor
 
 def tell(spark: Any, server: StandaloneProcess, run: ArchiveRun, folder: Path) -> Story:
     arguments = {
-        "service-url": server.url,
-        "admin-url": server.web,
         "topics": ",".join([*PLAIN, PARTITIONED]),
         "trigger": "200ms",
         "max-messages-per-trigger": "6000",
-        "set": "chunkedMessageHold=20",
     }
-    run = ArchiveRun(run.folder, arguments)
+    # A server that is a JVM starts slowly on a busy machine.
+    settings = {**options_of(server), "chunkedMessageHold": "20", "operationTimeoutMs": "300000"}
+    run = ArchiveRun(run.folder, arguments, settings)
     make_partitions(server, PARTITIONED, 2)
     for topic in (*PLAIN, PARTITIONED):
         hold(server, topic, run.subscription)
@@ -133,9 +135,17 @@ def tell(spark: Any, server: StandaloneProcess, run: ArchiveRun, folder: Path) -
 
         run.start()
         run.wait_for(lambda: run.last("commits") > story.hits["K4"], "a batch after the second kill")
+        batch = story.hits["worker"] = run.freeze_at(run.in_mid_task, story.hits["K4"] + 2)
+        worker, part = run.tail.reader(batch)
+        story.sent.append(generator.sent)
+        run.kill_one(worker)
+        run.thaw()
+        run.wait_for(partial(run.has, "commits", batch), "the commit of the batch whose worker was killed")
+        run.tail.poll()
+        story.workers = run.tail.readers(batch, part)
         generator.pause()
         story.sent.append(generator.sent)
-        story.hits["server"] = run.freeze_at(run.in_mid_task, story.hits["K4"] + 2)
+        story.hits["server"] = run.freeze_at(run.in_mid_task, batch + 1)
         server.kill()
         run.thaw()
         server.start()
@@ -205,7 +215,7 @@ class Control:
         publish(self._client, CONTROL, [value_of(99, sequence) for sequence in range(first, stop)])
 
     def _archive(self) -> None:
-        source = {"service.url": self._server.url, "admin.url": self._server.web, "topic": CONTROL}
+        source = {**options_of(self._server), "topic": CONTROL}
         source |= {"startingOffsets": "earliest", "hold": "none", "failOnDataLoss": "false"}
         archive(self._spark, source, self._folder / "out", self._folder / "checkpoint")
 
@@ -242,8 +252,9 @@ def test_every_row_is_archived_once_whatever_was_killed(story: Story) -> None:
 
 def test_each_kill_hit_its_point(story: Story) -> None:
     run = story.run
-    assert 2 <= story.hits["K2"] < story.hits["K4"] < story.hits["server"]
+    assert 2 <= story.hits["K2"] < story.hits["K4"] < story.hits["worker"] < story.hits["server"]
     assert run.runs == 3
+    assert len(story.workers) == 2, "the task of the killed worker was not repeated by another one"
     assert story.exit_code == 0, run.log()[-4000:]
     # Rows were still to come at each kill.
     assert sorted(story.sent) == story.sent

@@ -116,20 +116,39 @@ def test_a_start_within_a_batch_leaves_out_what_is_before_it(
     assert [bytes(row["value"]) for row in frame.orderBy("__batch").collect()] == numbered(4, 10)
 
 
+def publish_apart(client: pulsar.Client, topic: str, values: list[bytes]) -> list[int]:
+    """Publish values at different times; return a time, in ms, between each one and the next."""
+    producer = client.create_producer(topic, batching_enabled=False)
+    times = []
+    for value in values:
+        producer.send(value)
+        times.append(int(datetime.now(UTC).timestamp() * 1000) + 1)
+        while datetime.now(UTC).timestamp() * 1000 < times[-1] + 2:
+            pass
+    producer.close()
+    return times
+
+
 def test_times_say_where_to_begin_and_to_end(
     spark: Any, options: dict[str, str], client: pulsar.Client, topic: str
 ) -> None:
-    producer = client.create_producer(topic, batching_enabled=False)
-    published = []
-    for value in numbered(0, 5):
-        producer.send(value)
-        now = datetime.now(UTC).timestamp()
-        published.append(int(now * 1000) + 1)
-        while datetime.now(UTC).timestamp() * 1000 < published[-1] + 2:
-            pass
-    producer.close()
+    published = publish_apart(client, topic, numbered(0, 5))
     frame = read(spark, options, topic=topic, startingTimestamp=str(published[0]), endingTimestamp=str(published[2]))
     assert sorted(bytes(row["value"]) for row in frame.collect()) == numbered(1, 3)
+
+
+def test_each_partition_begins_and_ends_at_a_time_of_its_own(
+    spark: Any, options: dict[str, str], server: StandaloneProcess, client: pulsar.Client, topic: str
+) -> None:
+    make_partitions(server, topic, 2)
+    first = publish_apart(client, f"{topic}-partition-0", numbered(0, 5))
+    second = publish_apart(client, f"{topic}-partition-1", numbered(10, 15))
+    bounds = {
+        "startingOffsetsByTimestamp": json.dumps({topic: {"0": first[1], "1": second[0]}}),
+        "endingOffsetsByTimestamp": json.dumps({topic: {"0": first[3], "1": second[1]}}),
+    }
+    frame = read(spark, options, topic=topic, **bounds)
+    assert sorted(bytes(row["value"]) for row in frame.collect()) == [*numbered(2, 4), *numbered(11, 12)]
 
 
 def test_more_tasks_than_partitions_read_every_row_once(

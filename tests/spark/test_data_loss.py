@@ -10,7 +10,8 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.spark.peer import serve
+from tests.spark.peer import options_of as options_of_clients
+from tests.spark.peer import quiet_client, serve
 from tests.spark.support import Stream, events, internal_stats, numbered, publish, wait_for
 from tests.support import web
 from tests.support.refusals import refuses
@@ -33,13 +34,13 @@ def rolling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProc
 
 @pytest.fixture
 def publisher(rolling: StandaloneProcess) -> Iterator[pulsar.Client]:
-    made = pulsar.Client(rolling.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+    made = quiet_client(rolling.url)
     yield made
     made.close()
 
 
 def options_of(server: StandaloneProcess, topic: str, **more: str) -> dict[str, str]:
-    found = {"service.url": server.url, "admin.url": server.web, "topic": topic, "startingOffsets": "earliest"}
+    found = {**options_of_clients(server), "topic": topic, "startingOffsets": "earliest"}
     return {**found, "operationTimeoutMs": "10000", **more}
 
 

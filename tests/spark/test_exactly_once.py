@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import udf
 
 from quire.spark.trace import read_trace
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
-from tests.spark.peer import serve
-from tests.spark.support import make_partitions, wait_for
+from tests.spark.peer import headers, options_of, quiet_client, serve
+from tests.spark.support import QUERY_S, make_partitions, wait_for
 from tests.support import web
 from tests.support.server import StandaloneProcess
 
@@ -74,7 +74,7 @@ class Query:
 
     def run(self, function: Any = None, **options: str) -> None:
         query = self.start(function, **options)
-        assert query.awaitTermination(120), "the query did not end"
+        assert query.awaitTermination(QUERY_S), "the query did not end"
 
     def repeat(self, batch: int) -> None:
         """Take the commit of the last batch back, as if the driver had been killed before it (K4)."""
@@ -128,19 +128,18 @@ def test_a_task_that_is_killed_in_the_middle_of_its_rows_writes_each_once(
     query = Query(spark, options, exact, tmp_path)
     query.add("a", range(ROWS))
     trace, killed, stats = str(query.trace), str(tmp_path / "killed"), f"{server.web}/admin/v2/{exact}/internalStats"
-    stats = stats.replace("persistent://", "persistent/")
+    asked = urllib.request.Request(stats.replace("persistent://", "persistent/"), headers=headers())
 
     def kill_writer(value: str) -> str:
         """Kill the worker that writes, when the topic has some of its rows, and the last ones are not there yet."""
         import json
         import signal
         import urllib.error
-        import urllib.request
 
         if int(value) == 2 * ROWS // 3 and not os.path.exists(killed):
             for _ in range(500):
                 try:
-                    with urllib.request.urlopen(stats) as answer:
+                    with urllib.request.urlopen(asked) as answer:
                         stored = json.load(answer)["entriesAddedCounter"]
                 except urllib.error.HTTPError:  # the topic is not there yet
                     stored = 0
@@ -164,18 +163,18 @@ def test_a_server_that_is_killed_while_a_task_writes_has_each_row_once(spark, tm
     topic = f"persistent://{NAMESPACE}/killed"
     with serve(tmp_path / "server") as server:
         make_deduplicated(server)
-        query = Query(spark, {"service.url": server.url, "admin.url": server.web}, topic, tmp_path)
+        query = Query(spark, options_of(server), topic, tmp_path)
         query.add("a", range(ROWS))
         running = query.start(batching="false")
         wait_for(lambda: entries(server, topic) > 1000, "the first entries")
         server.kill()
         assert query.writes_of(0) == 0, "the server was killed after the last row"
         server.start()
-        assert running.awaitTermination(120)
+        assert running.awaitTermination(QUERY_S)
         query.repeat(0)
         query.run()
         assert query.writes_of(0) == 2
-        client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+        client = quiet_client(server.url)
         try:
             assert Counter(values(client, topic)) == rows(range(ROWS))
         finally:

@@ -7,6 +7,7 @@ With `--full` only: six Spark drivers. test_exactly_once.py repeats batches in t
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,8 +16,7 @@ import pulsar
 import pytest
 
 from tests.spark.exact import NAMESPACE, make_deduplicated, values
-from tests.spark.generator import quiet_client
-from tests.spark.peer import serve
+from tests.spark.peer import options_of, quiet_client, serve
 from tests.spark.sink_run import SinkRun
 from tests.spark.support import make_partitions, publish, wait_for
 from tests.support.server import StandaloneProcess
@@ -35,7 +35,7 @@ class ExactRun(SinkRun):
 
     def __init__(self, folder: Path, server: StandaloneProcess, to: str, exactly_once: str) -> None:
         super().__init__(folder, {})
-        self._arguments_of_driver = [str(folder), server.url, server.web, SOURCE, to]
+        self._arguments_of_driver = [str(folder), json.dumps(options_of(server)), SOURCE, to]
         self._exactly_once = exactly_once
 
     def command(self) -> list[str]:
@@ -70,8 +70,8 @@ def test_each_row_is_written_once_whatever_is_killed_and_when(tmp_path: Path):
             server.kill()
             run.thaw()
             server.start()
-            wait_for(lambda: run.last("commits") > server_hit, "a batch after the server's end", 90)
-            run.wait_for(lambda: sum(found(client, TO).values()) >= ROWS, "all rows", 180)
+            wait_for(lambda: run.last("commits") > server_hit, "a batch after the server's end", 300)
+            run.wait_for(lambda: sum(found(client, TO).values()) >= ROWS, "all rows", 300)
             run.wait_for(lambda: run.has("commits", run.last("offsets")), "the last commit")
             assert found(client, TO) == Counter(rows)
             assert len(set(hits.values())) == len(points), f"points of one batch: {hits}"
@@ -83,7 +83,7 @@ def test_each_row_is_written_once_whatever_is_killed_and_when(tmp_path: Path):
             control.kill()
             control.left()
             control.start()
-            control.wait_for(lambda: control.last("commits") > batch, "a batch after the kill", 90)
+            control.wait_for(lambda: control.last("commits") > batch, "a batch after the kill", 300)
             assert max(found(client, CONTROL).values()) > 1, "without exactlyOnce nothing came twice: it proves nothing"
         finally:
             control.abandon()

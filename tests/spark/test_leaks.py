@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 
 from tests.spark import leaks_run
+from tests.spark.peer import options_of, quiet_client
 from tests.spark.processes import Process, of_session, signal_all, sockets_to
 from tests.spark.support import internal_stats, numbered, publish
 from tests.support import web
@@ -56,11 +56,12 @@ def settle(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def program(server: StandaloneProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    client = pulsar.Client(server.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+    client = quiet_client(server.url)
+    options = options_of(server)
     publish(client, TOPIC, numbered(0, 100))
     client.close()
     folder = tmp_path_factory.mktemp("leaks")
-    command = [sys.executable, "-m", leaks_run.__name__, str(folder), server.url, server.web, TOPIC]
+    command = [sys.executable, "-m", leaks_run.__name__, str(folder), json.dumps(options), TOPIC]
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen(
             command,
@@ -72,7 +73,7 @@ def program(server: StandaloneProcess, tmp_path_factory: pytest.TempPathFactory)
             stderr=log,
             start_new_session=True,
         )
-    ports = {server.port, server.web_port}
+    ports = {int(options[name].rpartition(":")[2]) for name in ("service.url", "admin.url")}
 
     def said(event: str) -> dict[str, Any]:
         assert process.stdout is not None

@@ -18,7 +18,7 @@ import pytest
 from quire.offload.folder import files, read_manifest, topic_folder
 from quire.offload.parquet import OffloadedLedger
 from quire.spark.pipelines.offload import main
-from tests.spark.generator import quiet_client
+from tests.spark.peer import quiet_client
 from tests.spark.support import internal_stats
 from tests.support import web
 from tests.support.server import StandaloneProcess, standalone

@@ -21,7 +21,7 @@ from quire.offload.folder import files as folder_files
 from quire.offload.folder import read_manifest, topic_folder
 from quire.spark.pipelines.offload import main
 from quire.wire.bookkeeper.v2_messages import Rc
-from tests.spark.generator import quiet_client
+from tests.spark.peer import quiet_client
 from tests.spark.support import Stream
 from tests.support import web
 from tests.support.broker_process import BrokerCluster, BrokerProcess

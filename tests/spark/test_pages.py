@@ -15,7 +15,7 @@ import pytest
 from pulsar.schema import AvroSchema, Double, Integer, Record, String
 
 from tests.spark.exact import make_deduplicated
-from tests.spark.generator import quiet_client
+from tests.spark.peer import quiet_client
 from tests.spark.support import make_partitions
 from tests.support.pages.walk import ROOT, Walk
 from tests.support.server import StandaloneProcess, free_port, standalone

@@ -111,12 +111,12 @@ def test_a_lost_checkpoint_is_refused_and_resumed_without_loss_or_repetition(
 def test_words_are_counted_by_window_of_event_time(spark, options, client, topic, tmp_path: Path):
     minute = 60_000
     start = 1_700_000_040_000 // minute * minute
-    texts = [("Café au lait, don't", 0), ("café AU", 59_999), ("au 7", 60_000), ("late but counted", 30_000)]
+    texts = [("Café au lait, don't", 0), ("café AU", 59_999), ("au 7", 60_000), ("late but counted", 120_000)]
     producer = client.create_producer(topic)
     for text, at in texts:
         producer.send(text.encode(), event_timestamp=start + at)
     source = {**options, "topic": topic, "subscription": "words", "startingOffsets": "earliest"}
-    sink = {"service.url": options["service.url"], "topic": f"{topic}-counts"}
+    sink = {name: text for name, text in options.items() if name != "admin.url"} | {"topic": f"{topic}-counts"}
 
     def run() -> None:
         checkpoint = tmp_path / "checkpoint"
@@ -129,7 +129,7 @@ def test_words_are_counted_by_window_of_event_time(spark, options, client, topic
     found: dict[tuple[str, str], int] = {}
     reader = client.create_reader(f"{topic}-counts", pulsar.MessageId.earliest)
     while reader.has_message_available():
-        message = reader.read_next(30_000)
+        message = reader.read_next(120_000)
         value = json.loads(message.data())
         assert message.partition_key() == value["word"]
         assert message.event_timestamp() in (start + minute, start + 2 * minute)
@@ -158,6 +158,7 @@ def test_the_script_runs_by_itself_shows_progress_and_ends_cleanly_on_sigterm(so
     command = [sys.executable, str(CHECKOUT / "scripts" / "pipelines" / "archive.py"), "--out", str(out)]
     command += ["--checkpoint", str(tmp_path / "checkpoint"), "--topic", topic, "--trigger", "200ms"]
     command += ["--service-url", source["service.url"], "--admin-url", source["admin.url"], "--master", "local[1]"]
+    command += [f"--set={name}={text}" for name, text in source.items() if name.startswith(("auth", "tls"))]
     # Spark as it is installed, with its archive of pyspark: see use_installed_pyspark.
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     environment["PYTHONPATH"] = str(CHECKOUT)

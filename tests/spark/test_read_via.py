@@ -10,8 +10,7 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.spark.generator import quiet_client
-from tests.spark.peer import PULSAR, serve
+from tests.spark.peer import PULSAR, options_of, quiet_client, serve
 from tests.spark.support import Stream, numbered, publish
 from tests.support.small_cluster import small_cluster
 
@@ -32,7 +31,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     if PULSAR:
         keys |= {"managedLedgerMinLedgerRolloverTimeMinutes": 0, "defaultRetentionTimeInMinutes": -1}
         with serve(folder, {**keys, "defaultRetentionSizeInMB": -1}) as server:
-            yield Brokers(server.url, {"service.url": server.url, "admin.url": server.web})
+            yield Brokers(server.url, options_of(server))
         return
     with small_cluster(folder, bookies=3, keys=keys) as made:
         yield Brokers(made.url, made.options)

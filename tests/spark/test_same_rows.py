@@ -11,7 +11,8 @@ from typing import Any
 import pulsar
 import pytest
 
-from tests.spark.generator import quiet_client, value_of
+from tests.spark.generator import value_of
+from tests.spark.peer import options_of, quiet_client
 from tests.spark.support import Stream, make_partitions, publish, wait_for
 from tests.support.server import StandaloneProcess
 
@@ -82,7 +83,7 @@ def streams(
     topics = Topics(server, client)
 
     def stream(name: str, **more: str) -> Ways:
-        options = {"service.url": server.url, "admin.url": server.web, "topics": f"{PLAIN},{PARTITIONED}"}
+        options = {**options_of(server), "topics": f"{PLAIN},{PARTITIONED}"}
         options |= {"subscription": f"same-{name}", "startingOffsets": "earliest", **more}
         return Ways(spark, options, tmp_path_factory.mktemp(name))
 
@@ -138,7 +139,7 @@ def test_a_stream_has_the_rows_of_one_batch_read(
     spark: Any, server: StandaloneProcess, streams: dict[str, Ways], name: str
 ) -> None:
     stream = streams[name]
-    options = {"service.url": server.url, "admin.url": server.web, "topics": f"{PLAIN},{PARTITIONED}"}
+    options = {**options_of(server), "topics": f"{PLAIN},{PARTITIONED}"}
     options |= {"startingOffsets": "earliest", "endingOffsets": json.dumps(end_of(stream))}
     read = spark.read.format("quire").options(**options).load().select(*COLUMNS).collect()
     expected = Counter(tuple(row) for row in read)

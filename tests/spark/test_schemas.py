@@ -11,7 +11,9 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String, StringSchema
 from pyspark.errors import PySparkException
 
+from tests.spark.peer import SECURED
 from tests.spark.support import DEADLINE_S, Stream, events, publish
+from tests.support.credentials import token
 
 RECEIVE_MS = int(DEADLINE_S * 1000)
 
@@ -144,15 +146,16 @@ def test_a_value_that_is_none_fails_the_query_or_is_null_with_its_reason(
         failing.collect()
 
 
-SECRET = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0LW9mLXRoZS10ZXN0.x"
+SECRET = token("admin") if SECURED else "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0LW9mLXRoZS10ZXN0.x"
 
 
 def test_a_credential_in_an_option_is_in_no_plan_progress_or_error(
     spark: Any, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
-    """The server takes clients without credentials and does not look at those that are sent."""
+    """A server without security takes clients without credentials and does not look at those that are sent."""
     publish(client, topic, [b"x"])
-    secret = {**options, "topic": topic, "authToken": SECRET}
+    secret = {name: text for name, text in options.items() if name != "authTokenFile"}
+    secret |= {"topic": topic, "authToken": SECRET}
     frame = spark.read.format("quire").options(**secret).load()
     assert [bytes(row["value"]) for row in frame.select("value").collect()] == [b"x"]
     shown = [frame._jdf.queryExecution().toString(), frame._jdf.queryExecution().logical().toJSON()]

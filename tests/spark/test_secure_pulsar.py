@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tests.interop.secured import Secured
-from tests.spark.support import numbered, publish
+from tests.spark.support import QUERY_S, numbered, publish
 from tests.support.credentials import token
 
 ROWS = 50
@@ -68,7 +68,7 @@ def test_a_stream_copies_a_topic_once_and_is_refused_without_credentials(
             frame = spark.readStream.format("quire").options(**read).load().select("value", "__key")
             sink = frame.writeStream.format("quire").options(**options, topic=target, exactlyOnce="true")
             query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-            assert query.awaitTermination(120), "the query did not end"
+            assert query.awaitTermination(QUERY_S), "the query did not end"
             (checkpoint / "commits" / "0").unlink(missing_ok=True)
             (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
     finally:

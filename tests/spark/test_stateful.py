@@ -4,6 +4,7 @@ With `--full` only."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -65,16 +66,18 @@ def _expression(text: str) -> Any:
 
 
 def test_state_of_ones_own_goes_on_in_the_next_process_and_its_rows_are_written_once(
-    server: StandaloneProcess, client: pulsar.Client, topic: str, tmp_path: Path
+    server: StandaloneProcess, options: dict[str, str], client: pulsar.Client, topic: str, tmp_path: Path
 ) -> None:
     make_deduplicated(server)
     to = topic.replace("public/default", NAMESPACE)
     for each in (topic, to):
         client.subscribe(each, "kept").close()
 
+    given = json.dumps(options)
+
     def run() -> None:
         done = subprocess.run(
-            [python_with_pandas(), "-m", "tests.spark.stateful_run", server.url, server.web, topic, to, str(tmp_path)],
+            [python_with_pandas(), "-m", "tests.spark.stateful_run", given, topic, to, str(tmp_path)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             cwd=tmp_path,
             capture_output=True,

@@ -13,6 +13,7 @@ from pyspark.sql import functions
 
 from quire.spark.trace import read_trace
 from tests.spark.support import (
+    QUERY_S,
     Stream,
     events,
     internal_stats,
@@ -116,7 +117,7 @@ def test_partitions_of_different_length_lose_no_row_behind_a_watermark(
     counts = rows.groupBy(functions.window("__eventTime", "5 seconds")).count()
     sink = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
     query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    assert query.awaitTermination(60), "the query did not end"
+    assert query.awaitTermination(QUERY_S), "the query did not end"
     progress = query.recentProgress
     assert sum(each["numInputRows"] for each in progress) == 600
     assert len([each for each in progress if each["numInputRows"]]) == 6
@@ -132,7 +133,7 @@ def test_a_wrong_option_of_a_stream_is_named(
     frame = spark.readStream.format("quire").options(**stream_options(options, topic, endingOffsets="latest")).load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(StreamingQueryException, match="option 'endingOffsets' is 'latest': a stream has no end"):
-        query.trigger(**trigger).start().awaitTermination(60)
+        query.trigger(**trigger).start().awaitTermination(QUERY_S)
 
 
 def test_limits_count_the_messages_of_batches(

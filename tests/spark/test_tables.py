@@ -27,7 +27,9 @@ def rows_of_spark(spark: Any, options: dict[str, str], **more: str) -> list[dict
 
 def rows_of_table(options: dict[str, str], topic: str, **more: Any) -> list[dict[str, Any]]:
     service_url, admin_url = options["service.url"], options["admin.url"]
-    rows = quire.table(topic, service_url=service_url, admin_url=admin_url, **more).read_all().to_pylist()
+    others = {name: text for name, text in options.items() if not name.endswith(".url")}
+    table = quire.table(topic, service_url=service_url, admin_url=admin_url, options=others, **more)
+    rows = table.read_all().to_pylist()
     for row in rows:
         row["__properties"] = dict(row["__properties"])
         for name in ("__publishTime", "__eventTime"):

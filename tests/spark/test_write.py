@@ -15,15 +15,17 @@ from quire.client.routing import partition_of
 from quire.spark import activate
 from quire.spark.sink.producers import OPEN_MAX
 from quire.spark.trace import read_trace
+from tests.spark.peer import options_of
+from tests.spark.support import QUERY_S
 from tests.support import web
 from tests.support.server import StandaloneProcess
 
-RECEIVE_MS = 30_000
+RECEIVE_MS = 120_000
 
 
 @pytest.fixture
 def sink(server: StandaloneProcess) -> dict[str, str]:
-    return {"service.url": server.url}
+    return {name: text for name, text in options_of(server).items() if name != "admin.url"}
 
 
 def save(frame: Any, sink: dict[str, str], **options: str) -> None:
@@ -55,6 +57,20 @@ def test_rows_arrive_as_messages_with_everything_their_columns_say(spark, sink, 
     assert (first.data(), first.partition_key(), first.event_timestamp()) == ("ä".encode(), "k", 1_700_000_000_123)
     assert first.properties() == {"b": "1", "a": "2"}
     assert (second.data(), second.partition_key(), second.event_timestamp(), second.properties()) == (b"", "", 0, {})
+
+
+def test_a_row_may_have_a_time_of_delivery(spark, sink, server, client, topic):
+    frame = spark.sql(
+        "select 'later' as value, timestamp_millis(4102444800123) as __deliverAt union all select 'now', null"
+    ).coalesce(1)
+    save(frame, sink, topic=topic)
+    messages = read(client, topic, 2)
+    assert [each.data() for each in messages] == [b"later", b"now"]
+    entries = [(each.message_id().ledger_id(), each.message_id().entry_id()) for each in messages]
+    url = f"{server.web}/admin/v2/{topic.replace('://', '/')}"
+    answers = [web.get(f"{url}/ledger/{ledger}/entry/{entry}").raise_for_status() for ledger, entry in entries]
+    times = [answer.headers.get("X-Pulsar-deliver-at-time", "") for answer in answers]
+    assert [time[:23] for time in times] == ["2100-01-01T00:00:00.123", ""]
 
 
 def test_a_thread_writes_after_it_activated_the_session(spark, sink, client, topic):
@@ -205,7 +221,7 @@ def test_a_stream_writes_each_batch_and_its_tasks_know_query_and_batch(spark, si
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(QUERY_S)
         return str(query.id)
 
     lines(source, "a", "one", "two")

@@ -12,6 +12,11 @@ import httpx2
 _client = httpx2.Client(limits=httpx2.Limits(max_keepalive_connections=0))
 
 
+def authorize(token: str) -> None:
+    """Send a token with all further requests of this process."""
+    _client.headers["Authorization"] = f"Bearer {token}"
+
+
 def request(method: str, url: str, **options: Any) -> httpx2.Response:
     """Make a request; options are those of `httpx2.request`."""
     return _client.request(method, url, **options)

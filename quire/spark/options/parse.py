@@ -16,6 +16,7 @@ from quire.spark.errors import OptionError
 from quire.spark.limits import Limits
 from quire.spark.offsets import EARLIEST, LATEST, Boundary
 from quire.spark.options.boundaries import boundaries
+from quire.spark.options.foreign import FOREIGN
 from quire.spark.options.reading import (
     ONLY_DECODED,
     TRIGGER_DELAY_MS,
@@ -26,7 +27,7 @@ from quire.spark.options.reading import (
     prefixed_subscription,
     trigger_delay_ms,
 )
-from quire.spark.options.table import FOREIGN, OF_SPARK, OPTIONS, Use
+from quire.spark.options.table import OF_SPARK, OPTIONS, Use
 from quire.spark.options.values import Given
 from quire.spark.options.writing import ENCODINGS, chunking, pairs, record_name
 from quire.spark.topics import TopicsPattern, full_name

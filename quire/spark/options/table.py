@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from quire.spark.options.foreign import FOREIGN
+
 Use = Literal["batch", "stream", "write"]
 
 BATCH: tuple[Use, ...] = ("batch",)
@@ -28,15 +30,6 @@ class Option:
     """Default as a user would write it; "" if there is none."""
     meaning: str
     aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """An option of Kafka's source or of pulsar-spark that does not exist here, and its replacement."""
-
-    name: str
-    """A name that ends in `*` stands for all with that prefix."""
-    remedy: str
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -295,6 +288,7 @@ OPTIONS: tuple[Option, ...] = (
         ALL,
         "60000",
         "Time for which passing errors (an unavailable broker, a topic that moves) are retried.",
+        ("pulsar.client.operationTimeoutMs",),
     ),
     Option(
         "chunkedMessageHold",
@@ -313,13 +307,14 @@ OPTIONS: tuple[Option, ...] = (
         "open ledger from its bookies too, and fail if they cannot be reached. See "
         "[spark.md](spark.md#past-the-broker).",
     ),
-    Option("batching", WRITE, "true", "Pack several messages into one entry."),
+    Option("batching", WRITE, "true", "Pack several messages into one entry.", ("pulsar.producer.batchingEnabled",)),
     Option(
         "chunking",
         WRITE,
         "false",
         "Send a message that is larger than the brokers accept in pieces, up to 256 MiB, which the source and official "
         "clients put together again. Not with `exactlyOnce`.",
+        ("pulsar.producer.chunkingEnabled",),
     ),
     Option(
         "encode",
@@ -338,7 +333,13 @@ OPTIONS: tuple[Option, ...] = (
         "struct as `encode` names it, binary as bytes, and anything else as a primitive value. `inline`: both are in "
         "the payload. `separated`: the key is that of the message, and there must be no column `__key`.",
     ),
-    Option("compression", WRITE, "none", "`none`, `lz4`, `zlib`, `zstd` or `snappy`."),
+    Option(
+        "compression",
+        WRITE,
+        "none",
+        "`none`, `lz4`, `zlib`, `zstd` or `snappy`.",
+        ("pulsar.producer.compressionType",),
+    ),
     Option(
         "hashingScheme",
         WRITE,
@@ -348,6 +349,7 @@ OPTIONS: tuple[Option, ...] = (
         " Java and Go clients, `BoostHash` that of the Python and C++ clients (builds with Boost 1.81 or newer), "
         "and all of them support"
         " `Murmur3_32Hash`.",
+        ("pulsar.producer.hashingScheme",),
     ),
     Option(
         "exactlyOnce",
@@ -380,27 +382,6 @@ OPTIONS: tuple[Option, ...] = (
         "Number of a write within its application, which grows from one to the next: in `foreachBatch`, the batch's.",
     ),
     Option("trace", ALL, "", "For tests: a file to which every process appends one line of JSON for each event."),
-)
-
-FOREIGN: tuple[Foreign, ...] = (
-    Foreign("kafka.bootstrap.servers", "this is not Kafka: give service.url=pulsar://host:6650"),
-    Foreign("kafka.transactional.id", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
-    Foreign("kafka.enable.idempotence", "give exactlyOnce=true"),
-    Foreign("pulsar.producer.producerName", "give exactlyOnce=true; for a batch write also txnAppId and txnVersion"),
-    Foreign(
-        "kafka.*", "there are no Kafka client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
-    ),
-    Foreign("assign", "name partitions as topics: topics=x-partition-0,x-partition-3"),
-    Foreign("maxRecordsPerPartition", "give maxEntriesPerTask, which counts entries, or minPartitions"),
-    Foreign("fetchOffset.*", "give operationTimeoutMs"),
-    Foreign("waitingForNonExistedTopic", "create the topic first, or use topicsPattern, which reads it once it exists"),
-    Foreign("allowDifferentTopicSchemas", "leave it out: with decode=none value is binary, whatever the schemas are"),
-    Foreign("pulsar.client.auth*", "give authTokenFile=<path> or authToken=<token>"),
-    Foreign(
-        "pulsar.*", "there are no Pulsar client settings here; the timeouts are operationTimeoutMs and pollTimeoutMs"
-    ),
-    Foreign("path", "give topic=<name>"),
-    Foreign("paths", "give topics=<name>,<name>"),
 )
 
 OF_SPARK = ("checkpointlocation", "queryname")

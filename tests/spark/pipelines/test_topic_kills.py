@@ -26,8 +26,7 @@ import pytest
 from quire.spark.pipelines.copy_topic import copy_topic
 from quire.spark.pipelines.window import count_windows
 from tests.spark.exact import NAMESPACE, make_deduplicated
-from tests.spark.generator import quiet_client
-from tests.spark.peer import serve
+from tests.spark.peer import options_of, quiet_client, serve
 from tests.spark.pipelines.events import WATERMARK, WINDOW, events, recomputed, send
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
 from tests.spark.sink_run import CHECKOUT, SinkRun
@@ -41,12 +40,12 @@ ROWS = 100_000
 PER_TRIGGER = 8000
 SOURCE = f"persistent://{NAMESPACE}/events"
 END_S = 600.0
+AWAY_MS = 300_000
+"""Time for which a server may be away: a JVM on a busy machine starts slowly."""
 
 
 class PipelineRun(SinkRun):
     """A pipeline of scripts/pipelines."""
-
-    hit_s = 300.0
 
     def __init__(self, folder: Path, server: StandaloneProcess, script: str, to: str, *more: str) -> None:
         super().__init__(folder, {})
@@ -58,8 +57,9 @@ class PipelineRun(SinkRun):
     def command(self) -> list[str]:
         command = [sys.executable, str(self._script), "--topic", SOURCE, "--to", self.to]
         command += ["--checkpoint", str(self.checkpoint), "--subscription", f"{self.folder.name}"]
-        command += ["--service-url", self._server.url, "--admin-url", self._server.web]
-        command += ["--max-messages-per-trigger", str(PER_TRIGGER), "--set", f"trace={self.tail.path}"]
+        settings = {**options_of(self._server), "trace": str(self.tail.path), "operationTimeoutMs": str(AWAY_MS)}
+        command += [f"--set={name}={text}" for name, text in settings.items()]
+        command += ["--max-messages-per-trigger", str(PER_TRIGGER)]
         command += ["--master", "local[2,4]", "--conf", f"spark.local.dir={self.folder / 'local'}"]
         command += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"]
         return [*command, "--conf", "spark.sql.shuffle.partitions=2", *self._more]
@@ -96,15 +96,14 @@ class PipelineRun(SinkRun):
 
     def end_here(self, spark: Any, run: Callable[..., Any]) -> None:
         """Run to the end in the session of the tests, which is there already."""
-        here = {"service.url": self._server.url, "admin.url": self._server.web}
+        here = options_of(self._server)
         held = {"topic": SOURCE, "subscription": self.folder.name, "startingOffsets": "earliest"}
         run(spark, {**here, **held}, {**here, "topic": self.to, "exactlyOnce": "false"}, self.checkpoint)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    # the control's topic has no subscription, and no producer while a driver starts
-    with serve(tmp_path_factory.mktemp("pipelines"), {"brokerDeleteInactiveTopicsEnabled": "false"}) as running:
+    with serve(tmp_path_factory.mktemp("pipelines")) as running:
         make_deduplicated(running)
         yield running
 
@@ -164,7 +163,7 @@ def killed(
 
 def test_windows_equal_a_batch_row_for_row_whatever_was_killed(spark, server, client, sent, tmp_path: Path):
     run = killed(spark, tmp_path, server, client, "window.py", window_here, windows)
-    options = {"service.url": server.url, "admin.url": server.web}
+    options = options_of(server)
     expected = recomputed(spark, options, SOURCE)
     assert windows(client, *partitions(run.to)) == expected
     # late messages are in the last eighth, behind all kills of drivers

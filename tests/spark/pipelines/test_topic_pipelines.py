@@ -18,8 +18,7 @@ import pytest
 from quire.spark.pipelines.copy_topic import copy_topic
 from quire.spark.pipelines.window import count_windows
 from tests.spark.exact import NAMESPACE, make_deduplicated
-from tests.spark.generator import quiet_client
-from tests.spark.peer import serve
+from tests.spark.peer import options_of, quiet_client, serve
 from tests.spark.pipelines.events import WATERMARK, WINDOW, events, recomputed, send
 from tests.spark.pipelines.placed import PlacedKill, commits_of, kill_worker, last_batch, take_commit_back
 from tests.spark.pipelines.topics import contents, order_of_keys, partitions, windows
@@ -42,7 +41,7 @@ class World:
 
     @property
     def options(self) -> dict[str, str]:
-        return {"service.url": self.server.url, "admin.url": self.server.web}
+        return options_of(self.server)
 
     def source(self, name: str, trace: Path, **more: str) -> dict[str, str]:
         held = {"topic": SOURCE, "subscription": name, "startingOffsets": "earliest", "trace": str(trace)}

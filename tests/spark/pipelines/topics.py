@@ -16,7 +16,7 @@ def messages(client: pulsar.Client, *topics: str) -> Iterator[pulsar.Message]:
     for topic in topics:
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         while reader.has_message_available():
-            yield reader.read_next(30_000)
+            yield reader.read_next(120_000)
         reader.close()
 
 

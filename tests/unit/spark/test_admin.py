@@ -101,6 +101,12 @@ def test_a_subscription_is_made_at_a_position_and_told_if_it_was_there(web: Web,
     assert web.asked[0] == ("PUT", path, {"ledgerId": 5, "entryId": 6, "partitionIndex": -1})
 
 
+def test_brokers_that_do_not_offload_are_another_error_than_a_missing_topic(web: Web, admin: Admin):
+    web.answers = {f"{BASE}/x/internalStats": [(200, {"ledgers": []})]}
+    refuses(AdminRefusedError, lambda: admin.offloading(TOPIC), "only those of Quire .* quire pipeline archive")
+    refuses(TopicMissingError, lambda: admin.offloading("persistent://public/default/none"), "does not exist")
+
+
 def test_dropping_a_subscription_that_is_not_there_is_no_error(web: Web, admin: Admin):
     web.answers = {f"{BASE}/x/subscription/a": [(204, "")], f"{BASE}/x/subscription/b?force=true": [(204, "")]}
     assert admin.delete_subscription(TOPIC, "a")

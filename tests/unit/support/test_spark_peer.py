@@ -14,6 +14,7 @@ def test_every_file_runs_with_either_server_or_has_a_reason() -> None:
     found = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("test_*.py")}
     assert found == {*peer.FILES, *peer.OTHER_FILES}
     assert not {*peer.FILES} & {*peer.OTHER_FILES}
+    assert {*peer.PULSAR_ALONE} <= {*peer.FILES}
 
 
 def test_every_test_that_is_left_out_exists() -> None:

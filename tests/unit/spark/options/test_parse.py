@@ -10,8 +10,9 @@ import pytest
 from quire.spark.errors import OptionError
 from quire.spark.limits import Limits
 from quire.spark.offsets import EARLIEST, LATEST, Boundary
+from quire.spark.options.foreign import FOREIGN, Foreign
 from quire.spark.options.parse import COLUMN_NAMES, Options
-from quire.spark.options.table import FOREIGN, OPTIONS, Foreign, Option, Use
+from quire.spark.options.table import OPTIONS, Option, Use
 from tests.support.datadriven import Line
 from tests.support.dialogues import Dialogue, dialogues
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quire.spark.options.table import FOREIGN, OPTIONS, markdown
+from quire.spark.options.foreign import FOREIGN
+from quire.spark.options.table import OPTIONS, markdown
 
 ROOT = Path(__file__).resolve().parents[4]
 
