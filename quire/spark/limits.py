@@ -14,6 +14,9 @@ from itertools import accumulate
 
 MESSAGES_PER_ENTRY_MIN = 0.01
 """Minimum cost of an entry in messages, for samples that held only pieces of chunked messages."""
+MESSAGES_PER_ENTRY_UNKNOWN = 1000.0
+"""Messages of an entry of a partition that did not answer: as many as clients put into a batch by default at most, so
+that a trigger has too few messages rather than too many."""
 
 _STEPS = 48
 _EPSILON = 1e-6

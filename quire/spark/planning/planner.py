@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from quire.client.message_id import MessageId
 from quire.spark.admin import Admin
 from quire.spark.cluster import Cluster, sample
-from quire.spark.limits import Limits
+from quire.spark.limits import MESSAGES_PER_ENTRY_UNKNOWN, Limits
 from quire.spark.offsets import Boundary, Offsets, Place
 from quire.spark.options.parse import Options
 from quire.spark.planning.fragments import Fragments
@@ -364,7 +364,9 @@ class Planner:
             self._trace.note("data-loss", text=str(lost))
 
     def _sampled(self, start: Offsets) -> dict[str, float]:
-        """Return the messages per entry of each partition with unread entries, from its next entries."""
+        """Return the messages per entry of each partition with unread entries, from its next entries.
+
+        A partition that does not answer has those of its last answer, and is asked again by the next trigger."""
         wanted = {}
         for name, log in self._known.logs.items():
             place = start.get(name) or log.earliest()
@@ -373,4 +375,5 @@ class Planner:
         if wanted:
             for name, found in self._cluster.ask(sample, wanted).items():
                 self._per_entry[name] = (wanted[name], found)
-        return {name: found for name, (_, found) in self._per_entry.items()}
+        known = {name: found for name, (_, found) in self._per_entry.items()}
+        return {**dict.fromkeys(wanted, MESSAGES_PER_ENTRY_UNKNOWN), **known}

@@ -51,6 +51,7 @@ def send(client: pulsar.Client, topic: str, given: Iterator[Event], partitions: 
         block_if_queue_full=True,
         batching_enabled=True,
         batching_max_messages=50,
+        batching_max_publish_delay_ms=10_000,  # all entries are full, so that the source's estimate of them holds
         message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution,
     )
     count = 0

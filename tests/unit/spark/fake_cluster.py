@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from quire.client.deliveries import Deliveries
-from quire.client.errors import ConsumerBusyError, TopicNotFoundError
+from quire.client.errors import ConsumerBusyError, ServiceUnavailableError, TopicNotFoundError
 from quire.client.message_id import MessageId
 from quire.spark.admin import TopicMissingError
 from quire.wire.pulsar import PulsarApi_pb2 as pb
@@ -33,6 +33,8 @@ class FakeTopics:
         self.unknown: set[str] = set()
         """Topics for which a look-up of partitions fails, as at a broker that does not have them."""
         self.failing: Exception | None = None
+        self.is_silent = False
+        """True: readers get no answer."""
         """Error that every acknowledgement raises."""
         self.calls: list[tuple[Any, ...]] = []
         self.times: dict[int, MessageId] = {}
@@ -128,6 +130,8 @@ class FakeTopics:
     async def reader(self, topic: str, start: MessageId, *, window: int) -> _Reader:
         await trio.lowlevel.checkpoint()
         self.calls.append(("sample", topic, (start.ledger_id, start.entry_id)))
+        if self.is_silent:
+            raise ServiceUnavailableError("no reader was made in time")
         return _Reader(self, window)
 
     async def subscription(self, topic: str, name: str, *, start: MessageId | None) -> _Subscription:

@@ -162,6 +162,8 @@ class Driver:
             case "batches":
                 (packed,) = pack([b"v"] * step.number())
                 cluster.entry = packed.encode("p", 0, 1)
+            case "silent":
+                cluster.is_silent = not cluster.is_silent
             case "warnings":
                 return " / ".join(record.getMessage() for record in self.caplog.records) or "none"
             case _:
