@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.bookie_rows.run import p99
+from bench.bookie_rows.run import beside, p99
 
 PIECE = 1 << 20
 FILE_MB = 256
@@ -63,15 +61,8 @@ def _running(folder: Path, load: str) -> Iterator[None]:
         yield
         return
     program = f"from bench.bookie_rows.device import {load}; {load}({str(folder / load)!r})"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()  # it has begun
-        try:
-            yield
-            if process.poll() is not None:
-                raise RuntimeError(f"the {load} has failed")
-        finally:
-            process.terminate()
+    with beside(program, load):
+        yield
 
 
 def reader(path: str) -> None:

@@ -10,15 +10,13 @@ than twice the quiet ones, the disk leaves no room for the bound of the rows of 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from bench.bookie_rows.device import LOADS, measure_syncs
-from bench.bookie_rows.run import APACHE, QUIRE, Bound, Row, Run, kind_of, p99
+from bench.bookie_rows.run import APACHE, QUIRE, Bound, Row, Run, beside, kind_of, p99
 from bench.bookies import Bookie, Cluster
 from bench.procs import read_bytes
 from bench.raw_bookie import LEDGERS, Filled, flood, paced
@@ -136,15 +134,8 @@ def _draining(bookie: Bookie, filled: Filled) -> Iterator[None]:
     """Read everything again and again in another process, each time from the disk."""
     imports = "from bench.bookie_rows.drain import drain_forever; from bench.raw_bookie import Filled"
     program = f"{imports}; drain_forever({str(bookie.folder)!r}, {bookie.port}, {filled!r})"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()  # it has begun
-        try:
-            yield
-            if process.poll() is not None:
-                raise RuntimeError("the drain has failed")
-        finally:
-            process.terminate()
+    with beside(program, "drain"):
+        yield
 
 
 def _device_rows(run: Run, seconds: float) -> list[Row]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -123,6 +125,22 @@ def p99(times_ms: list[float]) -> float:
     198.0
     """
     return sorted(times_ms)[max(0, -(-len(times_ms) * 99 // 100) - 1)]
+
+
+@contextmanager
+def beside(program: str, name: str) -> Iterator[None]:
+    """Run a Python program in a process of its own, from its first line of output to the end of the block.
+
+    RuntimeError if it ended by itself."""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+            if process.poll() is not None:
+                raise RuntimeError(f"the {name} has failed")
+        finally:
+            process.terminate()
 
 
 def kind_of(group: Cluster) -> str:

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from bookie.directories.beside_adds import RECENT_S, AddsUnderWay, workers_beside_adds
 from bookie.errors import LedgerInLimboError, NoEntryError, NoLedgerError, StorageDamagedError
+from bookie.journal.writer import Journal
 from bookie.reads import SHARE, ReadWorkers
 from quire.wire.bookkeeper.v2 import Rc
 from simulation.machines.world import in_world
@@ -205,7 +206,7 @@ async def test_adds_are_under_way_while_the_journal_has_records_and_a_moment_lon
     journal = SimpleNamespace(queued_bytes=0, written_at=-math.inf)
     now = 100.0
     other = SimpleNamespace(queued_bytes=0, written_at=-math.inf)
-    adding = AddsUnderWay([other, journal], lambda: now)  # type: ignore[list-item]
+    adding = AddsUnderWay([cast(Journal, each) for each in (other, journal)], lambda: now)
     assert not adding()
     journal.queued_bytes = 1
     assert adding()
