@@ -16,13 +16,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import trio
 from starlette.responses import Response
 
 STEP_CHARACTERS: Final = 16_384
 """Characters of an object that is written in steps, after which other tasks may run."""
+
+
+def decoded(body: bytes) -> Any:
+    """Return the JSON value in a body. ValueError: it is none, or is nested more deeply than any that is wanted."""
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def as_json(value: object) -> Response:

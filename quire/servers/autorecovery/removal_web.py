@@ -13,7 +13,6 @@ Source: BookKeeper's RecoveryBookieService and DecommissionService (delete_cooki
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -42,7 +41,7 @@ from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledgers import LedgerManager, read_layout
 from quire.metadata.store import MetadataStore
 from quire.service.errors import ConfigError
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, decoded
 from quire.service.log import get_logger
 from quire.service.routes import original_route
 from quire.wire.bookkeeper.entry import DIGEST_TYPES
@@ -133,7 +132,7 @@ class RemovalResources:
         if not body:
             return PlainTextResponse("Null request body for DecommissionService.", status_code=404)
         try:
-            asked = json.loads(body)
+            asked = decoded(body)
         except ValueError:
             return PlainTextResponse("Internal Server Error", status_code=500)
         if not isinstance(asked, dict) or "bookie_src" not in asked:
@@ -271,7 +270,7 @@ class RemovalResources:
 
 def _recovery_of(body: bytes) -> tuple[tuple[str, ...], bool]:
     """Return the bookies, each once, and whether their cookies are deleted. ValueError, InvalidPathError."""
-    asked = json.loads(body)
+    asked = decoded(body)
     if not isinstance(asked, dict):
         raise ValueError("an object is expected")
     _check_names(asked)

@@ -15,7 +15,6 @@ Source: BookKeeper's HttpRouter and its services; tests/golden/bookkeeper/http/h
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 import trio
@@ -34,7 +33,7 @@ from quire.servers.autorecovery.recovery_metrics import register_recovery
 from quire.servers.autorecovery.removal_web import OpenRepair, RemovalResources
 from quire.servers.machine_metrics import Certified, register_machine
 from quire.service.http import make_original_app
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, decoded
 from quire.service.measuring.loop_watch import watch_loop
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
@@ -88,7 +87,7 @@ class AutorecoveryResources:
 
     async def set_recovery_delay(self, request: Request) -> Response:
         try:
-            asked = json.loads(await request.body())["delay_seconds"]
+            asked = decoded(await request.body())["delay_seconds"]
         except (ValueError, KeyError, TypeError):
             return PlainTextResponse("Request body not contains lostBookieRecoveryDelay.", status_code=404)
         if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= DELAY_S_MAX:

@@ -28,6 +28,7 @@ from quire.ledger.errors import BookieError, LedgerError, NoSuchEntryError
 from quire.ledger.opening import open_client_on
 from quire.metadata import bookies
 from quire.metadata.errors import MetadataError
+from quire.metadata.layouts import LONG_ID_LIMIT
 from quire.metadata.store import MetadataStore
 from quire.servers.bookie.auth_keys import bookie_credentials
 from quire.servers.bookie.client_tls import client_tls
@@ -97,6 +98,8 @@ class ClusterResources:
             return PlainTextResponse("Not found method. Should be GET method, with ledger_id provided", status_code=404)
         except ValueError as error:
             return PlainTextResponse(f"not a number: {error}", status_code=400)
+        if not 0 <= ledger_id < LONG_ID_LIMIT:
+            return PlainTextResponse(f"{ledger_id} is not a ledger id", status_code=400)
         found: dict[str, str] = {}
         if page > 0:
             start = (page - 1) * ENTRIES_PER_PAGE

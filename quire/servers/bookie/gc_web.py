@@ -12,7 +12,7 @@ TriggerLocationCompactService; answers of the running original.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import Any
 
 import trio
@@ -24,7 +24,7 @@ from bookie.bookie import Bookie
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.gc.schedule import AskedCompactions
 from quire.metadata.errors import MetadataError
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, decoded
 from quire.service.log import get_logger
 from quire.service.routes import original_route
 
@@ -47,15 +47,15 @@ class GcResources:
     async def collect(self, request: Request) -> Response:
         try:
             body = await _asked(request)
+            major, minor = _switch(body, "forceMajor"), _switch(body, "forceMinor")
         except ValueError as error:
             return PlainTextResponse(f"Failed to handle the request, exception: {error}", status_code=400)
         suspended = self._garbage.schedule.suspended
-        major, minor = body.get("forceMajor"), body.get("forceMinor")
         if not self._garbage.forced:
             self._garbage.force(
                 AskedCompactions(
-                    not suspended.major if major is None else _text_of(major) == "true",
-                    not suspended.minor if minor is None else _text_of(minor) == "true",
+                    not suspended.major if major is None else major,
+                    not suspended.minor if minor is None else minor,
                 )
             )
         return as_json(f"Triggered GC on BookieServer: {self._name}")
@@ -94,6 +94,8 @@ class GcResources:
             return PlainTextResponse("Empty request body", status_code=400)
         body = await _body(request)
         major, minor = body.get(f"{word}Major"), body.get(f"{word}Minor")
+        if not all(each is None or isinstance(each, bool) for each in (major, minor)):
+            return PlainTextResponse(f"{word}Major and {word}Minor must be true or false", status_code=400)
         if major is not True and minor is not True and (suspended or (major is None and minor is None)):
             return PlainTextResponse(f"No {word}Major or {word}Minor params found", status_code=400)
         done = []
@@ -163,7 +165,7 @@ class GcResources:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        found = json.loads(await request.body())
+        found = decoded(await request.body())
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -172,15 +174,19 @@ async def _body(request: Request) -> dict[str, Any]:
 async def _asked(request: Request) -> dict[str, Any]:
     """Return the object in the body, empty without one. ValueError: it is no object."""
     text = (await request.body()).strip()
-    found = json.loads(text) if text else {}
+    found = decoded(text) if text else {}
     if not isinstance(found, dict):
         raise ValueError("an object is expected")
     return found
 
 
-def _text_of(value: object) -> str:
-    """Return the text of a value, as the original compares it: "true" counts as true."""
-    return str(value).lower()
+def _switch(body: Mapping[str, object], name: str) -> bool | None:
+    """Return a value that is true or false, also as a text; None without one. ValueError: it is neither."""
+    value = body.get(name)
+    text = str(value).lower()
+    if value is not None and text not in ("true", "false"):
+        raise ValueError(f"{name} must be true or false")
+    return None if value is None else text == "true"
 
 
 def _text(value: bool) -> str:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from quire.metadata import ledger_codec
 from quire.metadata.errors import MetadataError
+from quire.metadata.layouts import LONG_ID_LIMIT
 from quire.metadata.ledger_ids import SequenceLedgerIds
 from quire.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from quire.metadata.ledgers import LedgerManager, read_layout
@@ -78,7 +79,7 @@ class LedgerResources:
         if "ledger_id" not in request.query_params:
             return PlainTextResponse("Not found method. Should be GET method", status_code=404)
         ledger_id = number_of(request, "ledger_id")
-        if ledger_id is None or ledger_id < 0:
+        if ledger_id is None or not 0 <= ledger_id < LONG_ID_LIMIT:
             return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
         found = await (await self._manager()).read(ledger_id)
         if found is None:
@@ -87,7 +88,7 @@ class LedgerResources:
 
     async def delete_ledger(self, request: Request) -> Response:
         ledger_id = number_of(request, "ledger_id")
-        if ledger_id is None or ledger_id < 0:
+        if ledger_id is None or not 0 <= ledger_id < LONG_ID_LIMIT:
             return PlainTextResponse("Not ledger found. Should provide ledger_id=<id>", status_code=404)
         await (await self._manager()).delete(ledger_id)
         return as_json(f"Deleted ledger: {ledger_id}")

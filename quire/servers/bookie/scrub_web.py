@@ -7,7 +7,6 @@ PUT /api/v1/bookie/scrub     begin a scrub, or go on with one, now: without a bo
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -17,7 +16,7 @@ from starlette.routing import Route
 
 from bookie.bookie import Bookie
 from bookie.scrubber.scrubber import Scrubber
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, decoded
 from quire.service.log import get_logger
 from quire.service.routes import Check
 
@@ -85,7 +84,7 @@ def decode_scrub(body: bytes) -> WantedScrub:
     if not body:
         return WantedScrub(begin=True, rate=None)
     try:
-        value = json.loads(body)
+        value = decoded(body)
     except ValueError:
         value = None
     if not isinstance(value, dict) or not value or not value.keys() <= {"begin", "entriesPerSecond"}:

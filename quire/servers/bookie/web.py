@@ -45,7 +45,7 @@ from quire.servers.bookie.storage_expansion import expand_storage
 from quire.service.config import render_value
 from quire.service.errors import ConfigError
 from quire.service.http import make_original_app
-from quire.service.jackson import as_json
+from quire.service.jackson import as_json, decoded
 from quire.service.log import get_logger
 from quire.service.metrics import Metrics
 from quire.service.routes import Handler, original_route
@@ -253,7 +253,7 @@ def _route(path: str, **handlers: Handler) -> Route:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        found = json.loads(await request.body())
+        found = decoded(await request.body())
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

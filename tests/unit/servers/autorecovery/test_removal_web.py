@@ -147,6 +147,7 @@ async def test_requests_that_cannot_be_meant_begin_nothing(cluster: LiveCluster)
         for method, path, body, status, text in (
             ("PUT", "bookie", None, 404, "No request body provide."),
             ("PUT", "bookie", "{", 404, "ERROR parameters: "),
+            ("PUT", "bookie", "[" * 100_000, 404, "ERROR parameters: it is nested too deeply"),
             ("PUT", "bookie", {"bookie_src": "b1"}, 404, "ERROR parameters: bookie_src must be a list"),
             ("PUT", "bookie", {"bookie_src": ["b/1"]}, 404, "ERROR parameters: invalid bookie id"),
             ("PUT", "bookie", {"bookie_src": ["b1"], "delete": 1}, 404, "ERROR parameters: unknown: delete"),
@@ -155,6 +156,7 @@ async def test_requests_that_cannot_be_meant_begin_nothing(cluster: LiveCluster)
             ("POST", "bookie", {"bookie_src": ["b1"]}, 404, "Not found method. Should be PUT method"),
             ("PUT", "decommission", None, 404, "Null request body for DecommissionService."),
             ("PUT", "decommission", "{", 500, "Internal Server Error"),
+            ("PUT", "decommission", "[" * 100_000, 500, "Internal Server Error"),
             ("PUT", "decommission", {"bookie": "b1"}, 404, "Request body not contains bookie_src."),
             ("PUT", "decommission", {"bookie_src": "b/1"}, 404, "Exception when send decommission command."),
             ("PUT", "decommission", {"bookie_src": ["b1"]}, 404, "Exception when send decommission command."),

@@ -161,6 +161,8 @@ async def test_reads_that_cannot_be_answered_say_why(tmp_path: Path, monkeypatch
             "Not found method. Should be GET method, with ledger_id provided",
         )
         assert (await ask("/api/v1/ledger/read?ledger_id=x"))[0] == 400
+        for wrong in (-1, 1 << 63):
+            assert await ask(f"/api/v1/ledger/read?ledger_id={wrong}") == (400, f"{wrong} is not a ledger id")
         assert await ask(f"{path}&start_entry_id=5&end_entry_id=4") == (
             500,
             "parameter for start_entry_id: 5 and end_entry_id: 4 conflict with page=-1",

@@ -286,6 +286,40 @@ async def test_garbage_is_not_collected_for_a_request_that_cannot_be_read(tmp_pa
         assert not bookie.garbage.forced
 
 
+async def test_a_switch_of_compaction_that_is_neither_true_nor_false_is_refused(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
+        for value in ("yes", 1, [True], {}):
+            status, text = await ask("/api/v1/bookie/gc", "PUT", {"forceMajor": True, "forceMinor": value})
+            assert (status, text.endswith("forceMinor must be true or false")) == (400, True)
+            for word in ("suspend", "resume"):
+                asked = {f"{word}Major": value, f"{word}Minor": True}
+                expected = (400, f"{word}Major and {word}Minor must be true or false")
+                assert await ask(f"/api/v1/bookie/gc/{word}_compaction", "PUT", asked) == expected
+        assert not bookie.garbage.forced
+        assert not bookie.garbage.schedule.suspended.minor
+
+
+async def test_a_body_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, bookie, _):
+        for path in (
+            "gc",
+            "gc/suspend_compaction",
+            "gc/resume_compaction",
+            "state/readonly",
+            "scrub",
+        ):
+            assert (path, (await ask(f"/api/v1/bookie/{path}", "PUT", b"[" * 100_000))[0]) == (path, 400)
+        assert not bookie.garbage.forced
+
+
+async def test_an_id_that_no_ledger_can_have_is_refused(tmp_path: Path) -> None:
+    async with with_web(tmp_path) as (ask, _, _):
+        refused = (404, "Not ledger found. Should provide ledger_id=<id>")
+        for ledger_id in (-1, 1 << 63):
+            assert await ask(f"/api/v1/ledger/metadata?ledger_id={ledger_id}") == refused
+            assert await ask(f"/api/v1/ledger/delete?ledger_id={ledger_id}", "DELETE") == refused
+
+
 async def test_no_value_of_a_secret_key_is_in_the_configuration_that_is_told(tmp_path: Path) -> None:
     secret = [name for name, key in BOOKIE.keys().items() if key.secret and key.default == ""]
     assert secret
