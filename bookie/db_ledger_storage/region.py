@@ -222,6 +222,8 @@ def _verify(wanted: WantedRegion, data: bytes, offsets: Sequence[int]) -> tuple[
         if offset != end:
             return _end_at_gap(data, offsets, count, end)
         if offset > available:
+            if end > len(data):  # the end of the log cut the entry before it, too
+                return count - 1, offsets[count - 1], "the entry log ends before"
             return count, end, "the entry log ends before"
         size, found_ledger, found_entry = unpack(data, offset)
         if found_entry != entry_id or found_ledger != ledger_id or size < ENTRY_LENGTH_MIN:

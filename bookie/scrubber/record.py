@@ -117,8 +117,8 @@ def encode(record: ScrubRecord) -> bytes:
 def decode(data: bytes) -> ScrubRecord | None:
     """Return the record in a file; None if it is damaged.
 
-    >>> decode(encode(ScrubRecord(position=7))).position, decode(b"{"), decode(b"[]")
-    (7, None, None)
+    >>> decode(encode(ScrubRecord(position=7))).position, decode(b"{"), decode(b"[]"), decode(b"[" * 100_000)
+    (7, None, None, None)
     """
     try:
         value: Any = json.loads(data)
@@ -137,6 +137,6 @@ def decode(data: bytes) -> ScrubRecord | None:
         record.found(
             [DamagedEntry(int(ledger), int(entry), int(log), str(why)) for ledger, entry, log, why in value["damages"]]
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return record

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 import pytest
@@ -245,6 +247,19 @@ def test_a_log_cut_short_is_an_error_for_what_is_gone_alone(run_of, records_of, 
         shelf.disk.cut(LOG, end)
         assert content(shelf.read(1, 0)) == records_of(1, range(2)), end
         refuses(StorageDamagedError, lambda: shelf.read(1, 2))
+
+
+@pytest.mark.parametrize("sizes", [[40] * 6, [40, 60, 40, 40, 60, 40]])
+def test_of_a_log_cut_within_any_entry_only_whole_entries_are_delivered(run_of, records_of, sizes, shelf: Shelf):
+    shelf.flush(*(run_of(1, [each], size) for each, size in enumerate(sizes)))
+    whole = b"".join(records_of(1, [each], size) for each, size in enumerate(sizes))
+    ends = [1024 + sum(4 + size for size in sizes[:count]) for count in range(len(sizes) + 1)]
+    for end in range(ends[-1] - 1, 1024, -1):
+        shelf.disk.cut(LOG, end)
+        count = bisect(ends, end) - 1
+        if count:
+            assert content(shelf.read(1, 0)) == whole[: ends[count] - 1024], end
+        refuses(StorageDamagedError, partial(shelf.read, 1, count))
 
 
 @pytest.mark.parametrize("location", [3, 1027, (1 << 63) + 5000])
