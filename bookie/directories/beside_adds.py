@@ -42,14 +42,15 @@ def workers_beside_adds(bytes_max: int, sectors_per_read: float) -> int:
 class AddsUnderWay:
     """Recognizes whether entries are being added. May be asked in any thread."""
 
-    def __init__(self, journals: Sequence[Journal], now: Callable[[], float]) -> None:
-        """`now`: clock of the event loop."""
+    def __init__(self, journals: Sequence[Journal], now: Callable[[], float], *, recent_s: float = RECENT_S) -> None:
+        """`now`: clock of the event loop. `recent_s`: seconds after an add in which the next one is expected."""
         self._journals = journals
         self._now = now
+        self._recent_s = recent_s
 
     def __call__(self) -> bool:
         """Return whether records wait for a journal, or were written to one a moment ago."""
-        since = self._now() - RECENT_S
+        since = self._now() - self._recent_s
         return any([journal.queued_bytes > 0 or journal.written_at > since for journal in self._journals])
 
 
