@@ -78,7 +78,7 @@ class Pace:
 
 
 def pace_of(bookie: Bookie) -> Pace:
-    """Return the pace that the bookie's configuration asks for. quireReadBytesBesideAdds=0: adds have no effect on it."""
+    """Return the pace that the bookie's configuration asks for. quireReadBytesBesideAdds=0: adds do not slow it."""
     rate, bytes_max = bookie.config.scrub_rate, bookie.config.read_bytes_beside_adds
     if not bytes_max:
         return Pace(rate, bool)

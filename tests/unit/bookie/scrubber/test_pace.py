@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ async def test_a_pause_follows_each_step_while_entries_are_added(
     assert done.counts.entries == ENTRIES
     assert len(steps) > (2 * ENTRIES if bytes_max else 2), "with one byte at a time each entry has a step of its own"
     began = steps[0][0]
-    rests = [after[0] - step[1] for step, after in zip(steps, steps[1:], strict=False) if after[0] < began + 1]
+    rests = [after[0] - step[1] for step, after in pairwise(steps) if after[0] < began + 1]
     took = [ended - began for began, ended in steps]
     assert sum(took) > 0
     for rest, step in zip(rests, took, strict=False):
