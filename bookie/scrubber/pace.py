@@ -28,7 +28,7 @@ ADDS_RECENT_S: Final = 2.0
 """Seconds after an add in which a scrub expects the next one."""
 
 
-class Pace:
+class ScrubPace:
     """Pace of one scrubber. `adding`: whether entries are being added; `step_bytes`: bytes after which a step ends."""
 
     def __init__(self, rate: int, adding: Callable[[], bool], step_bytes: int = STEP_BYTES) -> None:
@@ -62,7 +62,7 @@ class Pace:
         """Note a step, which puts off the next one if entries are being added.
 
         >>> adding = [True]
-        >>> pace = Pace(60, lambda: adding[0])
+        >>> pace = ScrubPace(60, lambda: adding[0])
         >>> pace.stepped(100.0, 100.25)
         >>> pace.free_at
         101.25
@@ -77,11 +77,11 @@ class Pace:
         self.free_at = ended + (min(PAUSES * (ended - began), PAUSE_S_MAX) if self._adding() else 0.0)
 
 
-def pace_of(bookie: Bookie) -> Pace:
+def pace_of(bookie: Bookie) -> ScrubPace:
     """Return the pace that the bookie's configuration asks for. quireReadBytesBesideAdds=0: adds do not slow it."""
     rate, bytes_max = bookie.config.scrub_rate, bookie.config.read_bytes_beside_adds
     if not bytes_max:
-        return Pace(rate, bool)
+        return ScrubPace(rate, bool)
     now = trio.lowlevel.current_clock().current_time
     adding = AddsUnderWay(bookie.journal.journals, now, recent_s=ADDS_RECENT_S)
-    return Pace(rate, adding, min(bytes_max, STEP_BYTES))
+    return ScrubPace(rate, adding, min(bytes_max, STEP_BYTES))

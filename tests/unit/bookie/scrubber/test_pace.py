@@ -17,6 +17,7 @@ from bookie.scrubber.pace import PAUSE_S_MAX, PAUSES, ROWS
 from bookie.scrubber.rows import check_rows
 from bookie.scrubber.strays import find_strays
 from simulation.machines.world import Universe
+from tests.support.waiting import until
 from tests.unit.bookie.integrity.rig import CONFIG, IntegrityCluster, Member, integrity_cluster
 from tests.unit.bookie.scrubber.rig import scrub, scrubber
 
@@ -82,8 +83,7 @@ async def test_a_look_for_strays_in_large_entries_keeps_the_rate_too(cluster: In
     a = await filled(cluster, replace(UNBOUNDED, scrub_rate=4, read_bytes_beside_adds=1))
     began = trio.current_time()
     scrubber(a).ask()
-    while not scrubber(a).counts.entries:
-        await trio.sleep(0.01)
+    await until(lambda: scrubber(a).counts.entries > 0)
     assert trio.current_time() - began >= (ENTRIES - 1) / 10 / 4, "each step has a single record, a tenth of an entry"
 
 
