@@ -181,6 +181,7 @@ class EntryReader:
         stop = self._cache.next_first(ledger_id, first)
         options = self._options
         is_sequential = self._region_ends.pop(ledger_id, None) == first
+        ahead_size = options.sequential_ahead_bytes if is_sequential else options.read_ahead_bytes
         wanted = WantedRegion(
             ledger_id=ledger_id,
             first=first,
@@ -188,7 +189,7 @@ class EntryReader:
             count=count,
             size=size,
             ahead_count=options.read_ahead_entries,
-            ahead_size=options.sequential_ahead_bytes if is_sequential else options.read_ahead_bytes,
+            ahead_size=min(ahead_size, self._logs.readers.read_ahead_max()),
             dense=is_sequential or count > 1,
         )
         for tries_left in reversed(range(_LOOKS_MAX)):

@@ -20,6 +20,8 @@ from quire.world.doors import Disk, File
 
 OPEN_FILES_MAX: Final = 64
 """Upper bound on the logs that stay open for the next read; fewer if the process may have few files open."""
+READ_AHEAD_MAX: Final = 1 << 30
+"""As many bytes as the configuration says."""
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
@@ -32,6 +34,8 @@ class OpenLogs:
         self._files: dict[int, File] = {}
         self.scatters: Callable[[], bool] = lambda: False
         """Returns whether the kernel should read nothing ahead at present. Called from any worker."""
+        self.read_ahead_max: Callable[[], int] = lambda: READ_AHEAD_MAX
+        """Returns the bytes that may be read ahead at a time at present. Called from any worker."""
         self._scattered = False
         """Last advice to the open files."""
         self._reads: dict[int, int] = {}

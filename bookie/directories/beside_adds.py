@@ -2,8 +2,9 @@
 
 An add needs the event loop, the journal's thread and the disk, each within a millisecond. A reader that catches up has
 as many large reads in progress as there are workers. Then each step of the loop and of the journal's thread waits for
-an interpreter that as many threads want, and each sync waits behind what the kernel reads ahead, up to megabytes in one
-request to the disk. Large reads are not faster by that: one worker reads as much as the loop can answer.
+an interpreter that as many threads want, and each sync waits behind what the kernel or the bookie reads ahead, up to
+megabytes in one request to the disk. Large reads are not faster by that: one worker reads as much as the loop can
+answer.
 
 Small reads, which wait for the disk and hardly use the interpreter, keep their workers: the bound is in bytes.
 """
@@ -25,7 +26,7 @@ from bookie.reads import ReadWorkers
 RECENT_S: Final = 0.1
 """Seconds after a group of the journal in which the next add is expected."""
 MOST: Final = 1 << 30
-"""As many workers as there are."""
+"""As many workers as there are, or bytes as are wanted."""
 _SECTOR: Final = 512
 
 
@@ -41,14 +42,15 @@ def workers_beside_adds(bytes_max: int, sectors_per_read: float) -> int:
 class AddsUnderWay:
     """Recognizes whether entries are being added. May be asked in any thread."""
 
-    def __init__(self, journals: Sequence[Journal], now: Callable[[], float]) -> None:
-        """`now`: clock of the event loop."""
+    def __init__(self, journals: Sequence[Journal], now: Callable[[], float], *, recent_s: float = RECENT_S) -> None:
+        """`now`: clock of the event loop. `recent_s`: seconds after an add in which the next one is expected."""
         self._journals = journals
         self._now = now
+        self._recent_s = recent_s
 
     def __call__(self) -> bool:
         """Return whether records wait for a journal, or were written to one a moment ago."""
-        since = self._now() - RECENT_S
+        since = self._now() - self._recent_s
         return any([journal.queued_bytes > 0 or journal.written_at > since for journal in self._journals])
 
 
@@ -75,7 +77,12 @@ def give_way_to_adds(bookie: ReadingBookie, workers: Sequence[ReadWorkers]) -> N
         each.most_workers = partial(_most_workers, adding, bytes_max)
     for storage in bookie.storage.directories:
         storage.open_logs.scatters = adding
+        storage.open_logs.read_ahead_max = partial(_most_ahead, adding, bytes_max)
 
 
 def _most_workers(adding: AddsUnderWay, bytes_max: int, sectors_per_read: float) -> int:
     return workers_beside_adds(bytes_max, sectors_per_read) if adding() else MOST
+
+
+def _most_ahead(adding: AddsUnderWay, bytes_max: int) -> int:
+    return bytes_max if adding() else MOST

@@ -24,7 +24,9 @@ class ScrubKeys:
         60,
         minimum=1,
         maximum=1_000_000,
-        doc="Entries that a scrub reads per second.",
+        doc="Entries that a scrub reads per second. Before, it looks in the logs for entries that the index has lost, "
+        "at ten times that rate. While entries are added it pauses after each of its small steps, four times as long "
+        "as the step took, so a high rate may not be reached.",
     )
     check_on_start: bool = conf_key(
         "localConsistencyCheckOnStartup",

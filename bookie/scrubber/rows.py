@@ -52,8 +52,17 @@ class CheckedRows:
     """Entry to go on with, -1 at the end of the ledger."""
 
 
-def check_rows(parts: StorageParts, ledger_id: int, first: int, rows_max: int, digest: Digest | None) -> CheckedRows:
-    """Check the next rows of a ledger from entry `first` on, at most `rows_max`. `digest`: None if it is unknown.
+def check_rows(
+    parts: StorageParts,
+    ledger_id: int,
+    first: int,
+    rows_max: int,
+    digest: Digest | None,
+    bytes_max: int = STEP_BYTES,
+) -> CheckedRows:
+    """Check the next rows of a ledger from entry `first` on: at most `rows_max`, and none behind `bytes_max` bytes.
+
+    `digest`: None if it is unknown.
 
     OSError: the index or a log cannot be read now.
     """
@@ -63,10 +72,10 @@ def check_rows(parts: StorageParts, ledger_id: int, first: int, rows_max: int, d
     at = 0
     while at < len(rows):
         entry_id, location = rows[at]
-        if done.bytes >= STEP_BYTES:
+        if done.bytes >= bytes_max:
             done.next_entry = entry_id
             break
-        run, _ = _read(logs, ledger_id, _stretch(rows, at))
+        run, _ = _read(logs, ledger_id, _stretch(rows, at), min(READ_BYTES, bytes_max - done.bytes))
         if run is not None:
             done.bytes += run.size
             good, _ = _count_good(run, digest)
@@ -123,13 +132,15 @@ def _cold(parts: StorageParts) -> ColdLogs:
     return ColdLogs(parts.world.disk, parts.folder, parts.logs)
 
 
-def _read(logs: ReadableLogs, ledger_id: int, rows: list[tuple[int, int]]) -> tuple[Run | None, str]:
+def _read(
+    logs: ReadableLogs, ledger_id: int, rows: list[tuple[int, int]], size: int = READ_BYTES
+) -> tuple[Run | None, str]:
     wanted = WantedRegion(
         ledger_id=ledger_id,
         first=rows[0][0],
         stop=rows[-1][0] + 1,
         count=len(rows),
-        size=READ_BYTES,
+        size=size,
         ahead_count=0,
         ahead_size=0,
     )

@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 import trio
 
 from bookie.bookie import Bookie
-from bookie.db_ledger_storage.compaction.throttle import CopyThrottle
 from bookie.db_ledger_storage.entry_log_format import HEADER_LENGTH
 from bookie.db_ledger_storage.storage import DbLedgerStorage
 from bookie.errors import BookieError, LogMissingError
@@ -31,8 +30,9 @@ from bookie.limbo.preboot import ledger_manager
 from bookie.scrubber.directory_reads import DirectoryHangsError, DirectoryReads
 from bookie.scrubber.healing import Healer
 from bookie.scrubber.logs import log_damage
+from bookie.scrubber.pace import pace_of
 from bookie.scrubber.record import FILE_NAME, ScrubRecord, decode, encode
-from bookie.scrubber.rows import ROWS_PER_STEP, check_rows
+from bookie.scrubber.rows import check_rows
 from bookie.scrubber.strays import find_strays, needed
 from quire.metadata.errors import MalformedMetadataError, MetadataError, UnsupportedLayoutError
 from quire.metadata.ledger_metadata import LedgerMetadata
@@ -93,8 +93,7 @@ class Scrubber:
         self._open_peers = peers
         self._healer = Healer(bookie)
         self._copier = Copier(bookie)
-        self._rate = bookie.config.scrub_rate
-        self._throttle = CopyThrottle(self._rate)
+        self._pace = pace_of(bookie)
         self._asked = trio.Event()
         self._saved_at = 0.0
         self._loaded = False
@@ -110,12 +109,11 @@ class Scrubber:
     @property
     def rate(self) -> int:
         """Return the entries that a scrub reads per second. Set it until the next start."""
-        return self._rate
+        return self._pace.rate
 
     @rate.setter
     def rate(self, rate: int) -> None:
-        self._rate = rate
-        self._throttle = CopyThrottle(rate)
+        self._pace.rate = rate
 
     @property
     def bytes_copied(self) -> int:
@@ -163,9 +161,15 @@ class Scrubber:
         return set() if self._reads is None else self._reads.hanging
 
     async def _run(self, index: int, job: Callable[[], T]) -> T:
-        """Run a blocking read of a directory. DirectoryHangsError, and what the job raises."""
+        """Run a step, a blocking read of a directory, when its time has come. DirectoryHangsError, and what the job
+        raises."""
         assert self._reads is not None, "the scrubber runs"
-        return await self._reads.run(index, job)
+        await trio.sleep_until(self._pace.free_at)
+        began = trio.current_time()
+        try:
+            return await self._reads.run(index, job)
+        finally:
+            self._pace.stepped(began, trio.current_time())
 
     def _is_unfinished(self) -> bool:
         return any([self.records[index].position >= 0 for index, _ in self._usable()])
@@ -188,9 +192,9 @@ class Scrubber:
             with trio.move_on_after(wait):
                 await self._asked.wait()
 
-    async def _give_way(self, entries: int) -> None:
+    async def _give_way(self, entries: float) -> None:
         """Wait as the rate says, and while clients read or a flush is due."""
-        await trio.sleep(self._throttle.delay(trio.current_time(), entries))
+        await trio.sleep(self._pace.delay(trio.current_time(), entries))
         bookie = self._bookie
         for _ in range(YIELDS_MAX):
             if not bookie.reads_in_flight and not any([each.flush_due for each in bookie.storage.directories]):
@@ -261,11 +265,11 @@ class Scrubber:
         at = HEADER_LENGTH
         while at >= 0:
             try:
-                step = await self._run(index, partial(find_strays, storage.parts, log_id, at))
+                step = await self._run(index, partial(find_strays, storage.parts, log_id, at, self._pace.step_bytes))
             except LogMissingError:
                 return  # compaction or garbage collection has deleted it
             at = step.next_at
-            await self._give_way(step.records // RECORDS_FOR_ONE)
+            await self._give_way(step.records / RECORDS_FOR_ONE)
             for ledger_id in dict.fromkeys([each.ledger_id for each in step.strays]):
                 metadata = await self._read(manager, ledger_id)
                 if metadata is None:
@@ -307,8 +311,8 @@ class Scrubber:
         digest = _digest(metadata)
         entry_id = 0
         while entry_id >= 0:
-            rows_max = min(ROWS_PER_STEP, self._rate)
-            look = partial(check_rows, storage.parts, ledger_id, entry_id, rows_max, digest)
+            rows_max = self._pace.rows_max
+            look = partial(check_rows, storage.parts, ledger_id, entry_id, rows_max, digest, self._pace.step_bytes)
             step = await self._run(index, look)
             entry_id = step.next_entry
             counts.entries += step.entries

@@ -41,8 +41,8 @@ class PressureKeys:
         minimum=0,
         maximum=1 << 30,
         doc="Bytes that workers read from a ledger directory at a time, about, while entries are added; at least one "
-        "worker reads. The kernel reads nothing ahead in the meantime. Recoveries are not bounded. 0: reads do not "
-        "give way to adds.",
+        "worker reads. No more is read ahead at a time, nothing by the kernel, and a scrub pauses after each of its "
+        "steps. Recoveries are not bounded. 0: reads do not give way to adds.",
     )
     adds_waiting_max: int = conf_key(
         "maxPendingAddRequestsPerThread",

@@ -24,7 +24,7 @@ class ReadAndFlushKeys:
         maximum=16 << 20,
         doc=(
             f"Bytes read ahead at a time. -1 or 0: {READ_AHEAD_BYTES}, or {SEQUENTIAL_AHEAD_BYTES} when a ledger is "
-            "read in order."
+            "read in order. While entries are added, at most quireReadBytesBesideAdds."
         ),
     )
     flush_sync_bytes: int = conf_key(

@@ -10,7 +10,7 @@ class CopyThrottle:
         self._rate = rate
         self._free_at = 0.0
 
-    def delay(self, now: float, amount: int) -> float:
+    def delay(self, now: float, amount: float) -> float:
         """Take `amount`; return the seconds to wait before it is used.
 
         >>> throttle = CopyThrottle(100)

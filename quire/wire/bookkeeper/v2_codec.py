@@ -165,7 +165,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
                 is_even = False
             joined_length = length
             entry_size = SIZE.pack(length - 24)
-        if expected >= next_try:
+        if expected >= next_try and position + _BLOCKS[-1] * (length + 4) <= end:
             entries = _blocks_of_adds(view, position, end, expected)
             next_try = expected + len(entries) + _BLOCKS[-1]
             if entries:

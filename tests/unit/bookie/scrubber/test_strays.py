@@ -10,6 +10,7 @@ import pytest
 from bookie.db_ledger_storage.compaction.plan import CompactionKind
 from bookie.integrity.expected import is_expected
 from bookie.scrubber import strays
+from bookie.scrubber.strays import find_strays
 from quire.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from quire.wire.bookkeeper.v2 import Rc
 from simulation.machines.world import Universe
@@ -43,9 +44,14 @@ async def restarted(cluster: IntegrityCluster) -> tuple[Member, int]:
 
 async def test_entries_without_rows_get_them_again(cluster: IntegrityCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strays, "RECORDS_PER_STEP", 7)
+    monkeypatch.setattr(strays, "STRAYS_PER_STEP", 2)
     a, ledger_id = await restarted(cluster)
     lose_rows(a, ledger_id, 0, 3, 4, ENTRIES - 1)
     assert (await Client(a.bookie).read(ledger_id, 3)).rc == Rc.NO_ENTRY
+    parts = a.bookie.storage.of(ledger_id).parts
+    (log_id,) = parts.logs.inactive_ids()
+    found = find_strays(parts, log_id)
+    assert ([stray.entry_id for stray in found.strays], found.records) == ([0, 3], 4)
     counts = (await scrub(a)).counts
     assert (counts.strays, counts.rows_written, counts.damaged) == (4, 4, 0)
     await a.bookie.checkpoint()

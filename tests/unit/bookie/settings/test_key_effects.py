@@ -182,6 +182,26 @@ async def test_reads_give_way_to_adds(bytes_max: int, monkeypatch: pytest.Monkey
         assert advised == ([True, False] if bytes_max else [])
 
 
+@pytest.mark.parametrize("bytes_max", [0, 100_000])
+async def test_less_is_read_ahead_while_entries_are_added(bytes_max: int) -> None:
+    config = replace(CONFIG, read_bytes_beside_adds=bytes_max, read_ahead_entries=1000)
+    async with with_bookie(config=config) as bookie:
+        client = await filled(bookie, 900, SMALL * 10)
+        (storage,) = bookie.storage.directories
+
+        def read_in_order(first: int) -> int:
+            """Read as if the last read had ended there; return the bytes that came from the disk."""
+            storage.reader._region_ends[7] = first
+            before = storage.stats.disk_read_bytes
+            storage.reader.read_run(7, first, 20, 1 << 20)
+            return storage.stats.disk_read_bytes - before
+
+        await trio.sleep(1)
+        assert read_in_order(0) > 200_000, "while nothing is added"
+        await client.add(7, 900)
+        assert (read_in_order(400) < 100_000) is (bytes_max > 0)
+
+
 @pytest.mark.parametrize(("size", "is_served"), [(8 << 10, False), (1 << 20, True)])
 async def test_a_request_above_the_largest_frame_ends_its_connection(size: int, is_served: bool, world: World) -> None:
     async with served(world, frame_max=size) as (bookie, stream):

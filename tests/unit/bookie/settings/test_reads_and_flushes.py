@@ -20,7 +20,7 @@ PAYLOAD = bytes(4 << 10)
     ("size", "least", "most"), [(-1, 4, 8), (READ_AHEAD_BYTES, 4, 8), (64 << 10, 16, 32), (2 << 20, 1, 2)]
 )
 async def test_so_many_bytes_are_read_ahead_at_a_time(size: int, least: int, most: int) -> None:
-    async with with_bookie(config=replace(CONFIG, read_ahead_batch_bytes=size)) as bookie:
+    async with with_bookie(config=replace(CONFIG, read_ahead_batch_bytes=size, read_bytes_beside_adds=0)) as bookie:
         client = Client(bookie)
         await client.ask(add_frames(7, 0, 256, PAYLOAD))
         await bookie.checkpoint()
