@@ -71,18 +71,24 @@ def _print_log(
     with files.opened(shell, path) as file:
         shell.output.line(title)
         _header(file, path)
-        scan = Scan(file.pread, file.size())
-        for entry in scan:
-            if not wanted(entry):
-                continue
-            found = True
-            # Only the header is printed without the data, because the size of the rest is known.
-            body = file.pread(entry.size if with_data else METADATA_LENGTH, entry.offset + SIZE_LENGTH)
-            printer.print(shell.output, entry.ledger_id, entry.entry_id, entry.offset, entry.size, body)
+        at, size = HEADER_LENGTH, -1
+        while at >= 0 and size != file.size():  # a bookie that runs may have written more in the meantime
+            size = file.size()
+            scan = Scan(file.pread, size, start=at)
+            for entry in scan:
+                if not wanted(entry):
+                    continue
+                found = True
+                # Only the header is printed without the data, because the size of the rest is known.
+                body = file.pread(entry.size if with_data else METADATA_LENGTH, entry.offset + SIZE_LENGTH)
+                printer.print(shell.output, entry.ledger_id, entry.entry_id, entry.offset, entry.size, body)
+            at = scan.torn_at
     if missing and not found:
         shell.output.line(missing)
-    if scan.torn_at >= 0:
-        shell.output.note(f"{path}: torn or damaged at offset {scan.torn_at}; the rest is not readable")
+    if at >= 0:
+        shell.output.note(
+            f"{path}: torn or damaged at offset {at}, or being written by a running bookie; the rest is not readable"
+        )
         return FAILED
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from bookie.db_ledger_storage.entry_log_format import Header, encode_header
 from bookie.db_ledger_storage.ledger_index import LedgerRow
 from bookie.journal.format import LogMark, encode_last_mark
 from bookie.journal.format import encode_header as encode_journal_header
+from quire.cli.shell.local.records import RecordPrinter
 from quire.cli.shell.main import run_shell
 from quire.world.real import real_world
 from tests.unit.bookie.build import entry
@@ -64,6 +66,24 @@ def test_a_damaged_journal_is_shown_up_to_the_damage(folder: Path) -> None:
     assert f"a record of -16 bytes at offset {512 + 4 + len(record)}" in ran.err
     (folder / "j1/current/11.txn").write_bytes(b"BKLG" + bytes([0, 0, 0, 99]) + bytes(512))
     assert "is not a journal: version 99" in shell("readjournal", "-dir", "j1", "11.txn").err
+
+
+def test_a_log_that_a_bookie_writes_is_shown_as_far_as_it_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = log_bytes(*(entry(7, each) for each in range(3)))
+    path = folder / "l2/current/a.log"
+    written = [data[:-5], data[: -5 - len(entry(7, 2))]]
+    path.write_bytes(written.pop())
+    show = RecordPrinter.print
+
+    def show_while_it_is_written(*values: Any) -> None:
+        path.write_bytes(written.pop() if written else data)
+        show(*values)
+
+    monkeypatch.setattr(RecordPrinter, "print", show_while_it_is_written)
+    ran = shell("readlog", "10", "--json")
+    assert (ran.code, [value["entryId"] for value in ran.values], ran.err.count("torn")) == (0, [0, 1, 2], 0)
 
 
 def test_a_log_is_found_in_whichever_folder_it_is_and_shown_up_to_a_tear(folder: Path) -> None:
