@@ -288,7 +288,7 @@ async def test_garbage_is_not_collected_for_a_request_that_cannot_be_read(tmp_pa
 
 async def test_a_switch_of_compaction_that_is_neither_true_nor_false_is_refused(tmp_path: Path) -> None:
     async with with_web(tmp_path) as (ask, bookie, _):
-        for value in ("yes", 1, [True], {}):
+        for value in ("yes", 1, [True], dict[str, object]()):
             status, text = await ask("/api/v1/bookie/gc", "PUT", {"forceMajor": True, "forceMinor": value})
             assert (status, text.endswith("forceMinor must be true or false")) == (400, True)
             for word in ("suspend", "resume"):
