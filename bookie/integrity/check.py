@@ -26,7 +26,7 @@ from typing import Final
 import trio
 
 from bookie.bookie import Bookie
-from bookie.errors import BookieError
+from bookie.errors import BookieError, DirectoryUnavailableError
 from bookie.integrity.copying import Copier
 from bookie.integrity.expected import batches, lacking
 from bookie.integrity.peers import EntryLostError, OpenCopies, OtherCopies, PeerError
@@ -50,6 +50,14 @@ BATCH: Final = 1000
 BATCHES_PER_STEP: Final = 10
 RETRY_FIRST_S: Final = 3.0
 RETRY_MAX_S: Final = 60.0
+STAYS: Final = (
+    PeerError,
+    EntryLostError,
+    MalformedMetadataError,
+    UnsupportedLayoutError,
+    DirectoryUnavailableError,
+)
+"""Errors that keep one ledger in limbo, while the others go on."""
 
 
 class DataIntegrity:
@@ -101,7 +109,7 @@ class DataIntegrity:
                 try:
                     if await self._settle_existing(manager, peers, ledger_id):
                         add(ledger_id)
-                except (PeerError, EntryLostError, MalformedMetadataError, UnsupportedLayoutError) as error:
+                except STAYS as error:
                     self._stays(ledger_id, error)
                     reasons.append(f"ledger {ledger_id}: {error}")
 
@@ -116,13 +124,17 @@ class DataIntegrity:
         return before - left
 
     async def _end_limbo(self, ledgers: list[int]) -> None:
-        """End the limbo of ledgers that have all their entries. Their entries become durable first."""
+        """End the limbo of ledgers that have all their entries. Their entries become durable first.
+
+        Those of a directory that cannot be used stay, because checkpoints leave it out.
+        """
         if not ledgers:
             return
         await self._bookie.checkpoint()
-        for ledger_id in ledgers:
+        durable = [each for each in ledgers if self._bookie.is_usable(each)]
+        for ledger_id in durable:
             self._limbo.clear(ledger_id)
-        self.progress.ledgers += len(ledgers)
+        self.progress.ledgers += len(durable)
         await self._bookie.checkpoint()
 
     async def _settle_existing(self, manager: LedgerManager, peers: OtherCopies, ledger_id: int) -> bool:

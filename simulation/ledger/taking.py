@@ -60,9 +60,14 @@ class CaringNode(BookieNode):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether it serves, and has all that it should have."""
+        """Return whether it serves, and has all that it should have.
+
+        A directory that has failed may lack what was copied into it, though the memory has no ledger in limbo.
+        """
         bookie = self.up
-        return bookie is not None and self.ready.is_set() and not bookie.storage.limbo.ledgers()
+        if bookie is None or not self.ready.is_set() or any(bookie.directories.reasons):
+            return False
+        return not bookie.storage.limbo.ledgers()
 
 
 class TakingNemesis(FlippingNemesis):

@@ -54,8 +54,10 @@ _ADD_PREFIX = Struct("!i32sq")
 _ADD_LENGTH_MIN: Final = 24 + METADATA_LENGTH
 _OPCODE_MASK: Final = 0xFFFF0000
 _ADD_OPCODE: Final = VERSION << 24 | 1 << 16
-_BLOCK: Final = 16
-"""Adjacent ADDs of one size examined at once."""
+_COMMON: Final = 36
+"""Bytes at the start of an ADD that all of a run have, if they are of one size: length and prefix."""
+_BLOCKS: Final = (64, 16)
+"""Numbers of adjacent ADDs of one size that are examined at once."""
 _RESPONSE = Struct("!iIiqq")
 RESPONSE_SIZE: Final = 28  # 4 + 4 + 4 + 8 + 8
 _BATCH_RESPONSE = Struct("!iIiqqq")
@@ -143,6 +145,7 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
     pieces: list[Buffer] = []
     add = pieces.append
     offsets: list[int] = []
+    is_even = True
     unpack = _ADD_PREFIX.unpack_from
     expected = first
     size = 0
@@ -157,17 +160,22 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
         if length != joined_length:
             if not _ADD_LENGTH_MIN <= length <= LENT_MAX:
                 break
+            if size and is_even:
+                offsets += range(0, size, joined_length - 20)
+                is_even = False
             joined_length = length
             entry_size = SIZE.pack(length - 24)
-        elif expected >= next_try:
-            entries = _blocks_of_adds(view, position, end, prefix, expected, length)
-            next_try = expected + len(entries) + _BLOCK
+        if expected >= next_try:
+            entries = _blocks_of_adds(view, position, end, expected)
+            next_try = expected + len(entries) + _BLOCKS[-1]
             if entries:
                 block: list[Buffer] = [entry_size] * (2 * len(entries))
                 block[1::2] = entries
                 pieces += block
-                offsets += range(size, size + len(entries) * (length - 20), length - 20)
-                size += len(entries) * (length - 20)
+                stop = size + len(entries) * (length - 20)
+                if not is_even:
+                    offsets += range(size, stop, length - 20)
+                size = stop
                 expected += len(entries)
                 position += len(entries) * (length + 4)
                 continue
@@ -176,40 +184,46 @@ def _decode_adds(view: memoryview, position: int, end: int, requests: list[Reque
             break
         add(entry_size)
         add(view[position + 28 : stop])
-        offsets.append(size)
+        if not is_even:
+            offsets.append(size)
         size += length - 20
         expected += 1
         position = stop
-    requests.append(Run(ledger_id, first, [b"".join(pieces)], size, offsets, key, flags))
+    places = range(0, size, joined_length - 20) if is_even else offsets
+    requests.append(Run(ledger_id, first, [b"".join(pieces)], size, places, key, flags))
     return position
 
 
-def _blocks_of_adds(view: memoryview, position: int, end: int, prefix: bytes, first: int, length: int) -> list[bytes]:
-    """Return the entries of as many whole blocks of ADDs of the run as begin at `position`, all `length` bytes long.
+def _blocks_of_adds(view: memoryview, position: int, end: int, first: int) -> list[bytes]:
+    """Return the entries of as many whole blocks of ADDs of one run as begin at `position`, all as long as the first.
 
-    There is no loop per entry.
+    There is no loop per entry. The last ADD of a block is looked at first: it nearly always tells whether the block is
+    in one run.
     """
-    prefixes, bodies = _block_of_adds(length)
-    size = prefixes.size
-    same = (length, prefix) * _BLOCK
+    length, prefix, _ = _ADD_PREFIX.unpack_from(view, position)
+    common = bytes(view[position : position + _COMMON])
     entries: list[bytes] = []
-    while position + size <= end:
-        found = prefixes.unpack_from(view, position)
-        ids = found[2::3]
-        if ids != tuple(range(first, first + _BLOCK)) or found[::3] != same[::2] or found[1::3] != same[1::2]:
-            break
-        entries += bodies.unpack_from(view, position)
-        position += size
-        first += _BLOCK
+    for count in _BLOCKS:
+        size = count * (length + 4)
+        while position + size <= end:
+            if _ADD_PREFIX.unpack_from(view, position + size - length - 4) != (length, prefix, first + count - 1):
+                break
+            heads, bodies = _block_of_adds(length, count)
+            found = heads.unpack_from(view, position)
+            if found[1::2] != tuple(range(first, first + count)) or found[::2] != (common,) * count:
+                break
+            entries += bodies.unpack_from(view, position)
+            position += size
+            first += count
     return entries
 
 
 @lru_cache(maxsize=64)
-def _block_of_adds(length: int) -> tuple[Struct, Struct]:
-    """Return structures for _BLOCK ADDs of `length` each: the bytes before their entries, as in _ADD_PREFIX, and the
-    entries.
+def _block_of_adds(length: int, count: int) -> tuple[Struct, Struct]:
+    """Return structures for `count` ADDs of `length` each: what all ADDs of a run have in common and their ids, and
+    their entries.
     """
-    return Struct("!" + f"i32sq{length - 40}x" * _BLOCK), Struct(f"28x{length - 24}s" * _BLOCK)
+    return Struct("!" + f"{_COMMON}sq{length - 40}x" * count), Struct(f"28x{length - 24}s" * count)
 
 
 def _big_add(head: bytes, payload: Buffer) -> Request:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
+import trio
 
 from bookie.errors import CookieMismatchError
 from quire.ledger.errors import LedgerRecoveryError
@@ -374,3 +376,77 @@ async def test_a_folder_that_is_added_is_no_loss(cluster: IntegrityCluster) -> N
     await member.kill()
     await member.start()
     assert not member.bookie.storage.limbo.ledgers()
+
+
+async def with_an_emptied_directory(cluster: IntegrityCluster) -> list[int]:
+    """Write four closed ledgers on three members with two directories each; return their ids.
+
+    Member "a" is down, its second directory is empty."""
+    members = await cluster.begin(*NAMES, config=replace(CONFIG, ledger_directories=("/ledgers", "/ledgers2")))
+    ledger_ids = [await cluster.ledger(*members) for _ in range(4)]
+    for member in members:
+        for ledger_id in ledger_ids:
+            await member.add(ledger_id, 6)
+    async with cluster.client() as client:
+        for ledger_id in ledger_ids:
+            (await client.open(ledger_id, password=b"secret", recover=True)).close()
+    await members[0].bookie.checkpoint()
+    await members[0].kill()
+    members[0].empty("/ledgers2")
+    return ledger_ids
+
+
+def refused(member: Member, ledger_ids: list[int]) -> list[int]:
+    """Return the ledgers whose directory has failed: some, and not all."""
+    found = [each for each in ledger_ids if not member.bookie.is_usable(each)]
+    assert 0 < len(found) < len(ledger_ids)
+    return found
+
+
+@pytest.mark.expect_error("ledger directory failed, refusing its ledgers until a restart")
+async def test_a_failed_directory_keeps_its_ledgers_in_limbo_and_the_others_go_on(cluster: IntegrityCluster) -> None:
+    ledger_ids = await with_an_emptied_directory(cluster)
+    member, *others = cluster.members.values()
+    for other in others:
+        await other.stop()
+    await member.start()
+    bookie, integrity = member.bookie, member.integrity
+    assert integrity is not None
+    assert sorted(bookie.storage.limbo.ledgers()) == ledger_ids
+    member.host.disk.folders.break_("/ledgers2")
+    await until(lambda: any(bookie.directories.reasons), within=600)
+    for other in others:
+        await other.start()
+    before = integrity.progress.rounds
+    await until(lambda: integrity.progress.rounds > before + 1, within=600)
+    assert sorted(bookie.storage.limbo.ledgers()) == refused(member, ledger_ids)
+    await member.kill()
+    member.host.disk.folders.mend("/ledgers2")
+    await member.start()
+    await out_of_limbo(member)
+    for ledger_id in ledger_ids:
+        await Client(member.bookie).holds(ledger_id, range(6))
+
+
+@pytest.mark.expect_error("ledger directory failed, refusing its ledgers until a restart")
+async def test_what_is_copied_into_a_directory_that_then_fails_stays_in_limbo(cluster: IntegrityCluster) -> None:
+    ledger_ids = await with_an_emptied_directory(cluster)
+    member = cluster.members["a"]
+    member.checks = False
+    await member.start()
+    bookie, integrity = member.bookie, member.integrity
+    assert integrity is not None
+    settle = integrity.__class__._settle
+
+    async def then_fails(*given: Any) -> bool:
+        try:
+            return await settle(*given)
+        finally:
+            if integrity.progress.entries == 6 * 2:
+                member.host.disk.folders.break_("/ledgers2")
+                await until(lambda: any(bookie.directories.reasons), within=600)
+
+    with pytest.MonkeyPatch.context() as patch, trio.move_on_after(600):
+        patch.setattr(integrity.__class__, "_settle", then_fails)
+        await integrity.run()
+    assert sorted(bookie.storage.limbo.ledgers()) == refused(member, ledger_ids)
