@@ -225,7 +225,7 @@ class ReadWorkers:
         self._after()
 
     def _read_all(self, reads: list[Read]) -> tuple[list[tuple[Any, Rc]], int | None, float]:
-        """Run the jobs in a worker's thread; return the answers, the sectors read for them, if known, and the time taken
+        """Run the jobs in a worker's thread; return answers, the sectors read for them, if known, and the time taken
         in seconds."""
         began, before = self.now(), self._sectors_read()
         results = [attempt(read.job) for read in reads]

@@ -149,7 +149,7 @@ def test_long_entries_are_taken_for_no_gap_or_come_after_it(run_of, records_of, 
     wanted = WantedRegion(
         ledger_id=1, first=0, stop=ENTRY_ID_MAX, count=9, size=5 << 20, ahead_count=9, ahead_size=5 << 20
     )
-    read = []
+    read: list[bytes] = []
     while len(read) < len(lengths):
         region = read_region(logs, shelf.index, replace(wanted, first=len(read)))
         assert region is not None
