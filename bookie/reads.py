@@ -6,7 +6,8 @@ them in shares, each one job, because waking a thread costs as much as a read fr
 
 While reads find their files in the page cache, one worker serves all. No read waits for a disk, and concurrent Python
 threads only compete for the interpreter (43,000 reads a second by one, 19,000 by eight). The number of sectors that
-batches read from disk decides.
+batches read from disk decides. Large reads compete for it in the same way: from a fast disk one worker reads as much as
+the loop can answer, so there are only as many workers as it takes to read ENOUGH_SECTORS_PER_S.
 
 Bounded: with `waiting_max` reads waiting or being read, the next one is refused.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import ceil
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -37,8 +39,15 @@ SECTORS_PER_READ: Final = 1.0
 SECTORS_OF_SHARE: Final = 32
 """Average sectors per read up to which a worker gets SHARE reads, two to four pages each; fewer of larger ones, such as
 batch reads, which would otherwise all wait for one disk read after the other in one worker."""
+LARGE_SECTORS: Final = 128
+"""Average sectors per read from which on reads count as large: 64 KB."""
+ENOUGH_SECTORS_PER_S: Final = 400_000
+"""Sectors that workers of large reads shall read together in a second, 200 MB, by the time that each has taken lately.
+A disk that needs 10 ms for a piece of 256 KB gets eight workers."""
 MEMORY: Final = 128
 """Number of reads over which the average is taken."""
+_MEMORY_OF_LARGE: Final = 16
+"""The same for the time that large reads take."""
 
 
 class Read(NamedTuple):
@@ -120,9 +129,13 @@ class ReadWorkers:
         self._lanes: list[Lane[Read]] = []
         self._loads: list[int] = []
         self._closed = False
-        self._work = partial(_read_all, sectors_read)
+        self._sectors_read = sectors_read
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        """Clock of the event loop, in seconds; it is read in the workers' threads too."""
         self._sectors_per_read = SECTORS_PER_READ
         """Recent average."""
+        self._s_per_sector = 0.0
+        """The same of the time a worker takes for a sector of a large read, in seconds; 0 before there was one."""
         self.most_workers: Callable[[float], int] = self._all_workers
         """Returns how many workers may read now; called with the recent average of sectors per read."""
         self.waiting_max = waiting_max
@@ -161,15 +174,21 @@ class ReadWorkers:
     def _all_workers(self, sectors_per_read: float) -> int:
         return self._workers
 
+    def _enough_workers(self) -> int:
+        """Return how many workers are of use."""
+        if self._sectors_per_read < LARGE_SECTORS:
+            return self._workers
+        return max(1, ceil(ENOUGH_SECTORS_PER_S * self._s_per_sector))
+
     def _choose(self) -> int:
-        """Choose the first idle worker, a new one if all are busy, or the least busy one if there are as many as
-        allowed: beside adds perhaps fewer (directories/beside_adds.py).
+        """Choose the first idle worker, a new one if all are busy, or the least busy one if there are as many as are of
+        use, or allowed: beside adds perhaps fewer (directories/beside_adds.py).
         """
         loads = self._loads
         if loads and self._sectors_per_read < SECTORS_PER_READ:
             return 0
         share = min(SHARE, max(1, int(SHARE * SECTORS_OF_SHARE / max(self._sectors_per_read, SECTORS_PER_READ))))
-        most = min(self._workers, self.most_workers(self._sectors_per_read))
+        most = min(self._workers, self.most_workers(self._sectors_per_read), self._enough_workers())
         for index, load in enumerate(loads[:most]):
             if load < share:
                 return index
@@ -177,7 +196,7 @@ class ReadWorkers:
             index = len(loads)
             loads.append(0)
             name = f"{self._name} {index}"
-            self._lanes.append(self._offload.lane(name, self._work, partial(self._answered, index)))
+            self._lanes.append(self._offload.lane(name, self._read_all, partial(self._answered, index)))
             return index
         return loads.index(min(loads[:most]))
 
@@ -185,7 +204,7 @@ class ReadWorkers:
         self,
         index: int,
         reads: list[Read],
-        found: tuple[list[tuple[Any, Rc]], int | None] | None,
+        found: tuple[list[tuple[Any, Rc]], int | None, float] | None,
         error: BaseException | None,
     ) -> None:
         count = sum([read.weight for read in reads])
@@ -193,29 +212,32 @@ class ReadWorkers:
         self.waiting -= count
         if found is None:
             log.error("a read failed", reason=repr(error))
-            found = [(None, Rc.IO)] * len(reads), None
-        results, sectors = found
+            found = [(None, Rc.IO)] * len(reads), None, 0.0
+        results, sectors, seconds = found
         if sectors is not None:
             self._sectors_per_read += (sectors / count - self._sectors_per_read) * count / (count + MEMORY)
+            if sectors >= LARGE_SECTORS * count:
+                self._s_per_sector += (seconds / sectors - self._s_per_sector) * count / (count + _MEMORY_OF_LARGE)
         now = trio.current_time()
         for read, (result, rc) in zip(reads, results, strict=True):
             (self.times if rc is Rc.OK else self.times_failed).observe(1000 * (now - read.submitted_at), read.weight)
             read.done(result, rc)
         self._after()
 
+    def _read_all(self, reads: list[Read]) -> tuple[list[tuple[Any, Rc]], int | None, float]:
+        """Run the jobs in a worker's thread; return answers, the sectors read for them, if known, and the time taken
+        in seconds."""
+        began, before = self.now(), self._sectors_read()
+        results = [attempt(read.job) for read in reads]
+        after = self._sectors_read()
+        sectors = after - before if after is not None and before is not None else None
+        return results, sectors, self.now() - began
+
     async def aclose(self) -> None:
         """Accept no more reads; wait for those that have begun."""
         self._closed = True
         for lane in self._lanes:
             await lane.aclose()
-
-
-def _read_all(sectors_read: Callable[[], int | None], reads: list[Read]) -> tuple[list[tuple[Any, Rc]], int | None]:
-    """Run the jobs in a worker's thread; return the answers, and the sectors read for them, if known."""
-    before = sectors_read()
-    results = [attempt(read.job) for read in reads]
-    after = sectors_read()
-    return results, after - before if after is not None and before is not None else None
 
 
 def attempt(job: Callable[..., T], *args: Any) -> tuple[T | None, Rc]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
+from operator import sub
 from typing import Final, NamedTuple, Protocol
 
 from bookie.db_ledger_storage.entry_log_format import (
@@ -35,6 +36,9 @@ _TAIL_GUESS: Final = 16 << 10
 _TAIL_MAX: Final = 64 << 10
 """Distance from the last entry to the next one of its ledger that is taken for the entry's length, unless the entry
 before it is more than half as long."""
+_GAP_MIN: Final = 256 << 10
+"""Distance between two adjacent entries of a ledger from which on they are read separately. A flush writes ledger after
+ledger, so a ledger that is written beside others lies in pieces, a whole flush apart."""
 CHAIN_RECORDS: Final = 8
 """Records behind an entry that are examined to verify its size."""
 _CHAIN_CHUNK: Final = 4096
@@ -113,11 +117,15 @@ def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Re
     if base & _POSITION < HEADER_LENGTH + SIZE_LENGTH or base < 0:
         raise _damaged(wanted, base, "the location index points into the header of a log")
     together = _together(found)
-    requested = min(wanted.count, _fitting(found, together, wanted.size))
-    ahead = min(wanted.ahead_count, _fitting(found, together, wanted.ahead_size))
+    near = _near(found, together)
+    requested = min(wanted.count, _fitting(found, near, wanted.size))
+    ahead = min(wanted.ahead_count, _fitting(found, near, wanted.ahead_size))
     # Read ahead only for small requests. For large ones it would leave scraps in the cache for every other answer, as
-    # would a part of a request.
-    taken = ahead - ahead % requested if ahead >= 2 * requested else requested
+    # would a part of a request, unless the entries end there.
+    if ahead < 2 * requested:
+        taken = requested
+    else:
+        taken = ahead if ahead == near else ahead - ahead % requested
     # Offsets count from the first size field. The offset of the ledger's next entry, if there is one, ends the region.
     offsets = _offsets(found, taken)
     following = found[taken] - base if taken < together else -1
@@ -146,7 +154,7 @@ def read_found(logs: ReadableLogs, wanted: WantedRegion, found: list[int]) -> Re
     else:
         parts = [data if size == len(data) else memoryview(data)[:size]]
     run = Run(wanted.ledger_id, wanted.first, parts, size, offsets[:count])
-    return Region(run, bounded=count == taken < together)
+    return Region(run, bounded=count == taken < near)
 
 
 class _Known:
@@ -180,6 +188,22 @@ def _together(found: list[int]) -> int:
     if found != sorted(found):
         together = next(index for index in range(1, together) if found[index] <= found[index - 1])
     return bisect_left(found, ((found[0] >> 32) + 1) << 32, 0, together)
+
+
+def _near(found: list[int], together: int) -> int:
+    """Return how many entries of the first `together` come before the first gap.
+
+    A long distance is the length of an entry if an entry beside it is more than half as long.
+    """
+    steps = list(map(sub, found[1:together], found))
+    if max(steps, default=0) < _GAP_MIN:
+        return together
+    beside = steps[1] if len(steps) > 1 else 0
+    for index, step in enumerate(steps, 1):
+        if step >= _GAP_MIN and step > 2 * beside:
+            return index
+        beside = step
+    return together
 
 
 def _offsets(found: list[int], taken: int) -> Sequence[int]:

@@ -171,22 +171,52 @@ async def test_closing_answers_what_has_begun_and_takes_no_more() -> None:
         assert not workers.submit(lambda: 1, answers)
 
 
-async def test_reads_of_many_sectors_wait_for_the_disk_in_workers_of_their_own() -> None:
-    sectors = Sectors(2048)  # batch reads of 1 MB
+async def test_large_reads_of_a_slow_disk_wait_for_it_in_as_many_workers_as_are_of_use() -> None:
+    sectors = Sectors(2000)  # batch reads of 1 MB
+    now = 0.0
+
+    async def loads_at(workers: ReadWorkers, answers: Answers, seconds: float) -> list[int]:
+        """Return the loads of five reads at a time, after many that took so long."""
+
+        def read() -> int:
+            nonlocal now
+            now += seconds
+            return 1
+
+        for _ in range(200):
+            before = len(answers.seen) - answers.seen.count("after")
+            workers.submit(read, answers)
+            await answers.wait(before + 1)
+        for _ in range(5):
+            workers.submit(read, answers)
+        loads = list(workers._loads)
+        await answers.wait(before + 6)
+        return loads
 
     async with with_workers(workers=4, sectors=sectors) as (workers, answers):
-        for number in range(1, 40):
+        workers.now = lambda: now
+        assert await loads_at(workers, answers, 0.001) == [5], "1 GB/s"
+        assert await loads_at(workers, answers, 0.008) == [3, 2], "125 MB/s"
+        assert await loads_at(workers, answers, 0.1) == [2, 1, 1, 1], "10 MB/s"
+        assert await loads_at(workers, answers, 0.001) == [5, 0, 0, 0]
+
+
+async def test_reads_that_are_not_large_are_shared_whatever_their_time() -> None:
+    async with with_workers(workers=4, sectors=Sectors(100)) as (workers, answers):
+        for number in range(1, 400):
             workers.submit(lambda: 1, answers)
             await answers.wait(number)
-        for _ in range(4):
+        for _ in range(16):
             workers.submit(lambda: 1, answers)
-        assert workers._loads == [1, 1, 1, 1]
-        await answers.wait(43)
+        assert min(workers._loads) > 0
+        assert len(workers._loads) > 1
+        await answers.wait(415)
 
 
 async def test_a_worker_that_reads_large_pieces_is_alone_while_that_many_are_allowed() -> None:
     async with with_workers(workers=4) as (workers, answers):
         workers._sectors_per_read = 2048  # 1 MB
+        workers._s_per_sector = 1.0
         workers.most_workers = partial(workers_beside_adds, 256 << 10)
         for number in range(3):
             workers.submit(partial(int, number), answers)

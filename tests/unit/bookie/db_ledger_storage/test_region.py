@@ -3,8 +3,9 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -113,6 +114,50 @@ def test_a_region_ends_where_entries_of_another_ledger_lie_between(run_of, recor
     assert content(shelf.read(1, 0)) == records_of(1, range(3))
     assert content(shelf.read(1, 3)) == records_of(1, range(3, 6))
     assert content(shelf.read(2, 0)) == records_of(2, range(3)) or content(shelf.read(2, 0)) == records_of(2, range(6))
+
+
+def test_what_lies_between_two_pieces_of_a_ledger_is_not_read(run_of, records_of, shelf: Shelf):
+    for start in (0, 300):
+        shelf.flush(run_of(1, range(start, start + 300), 1000), run_of(2, range(start, start + 3), 500_000))
+    logs = Watched(shelf.logs)
+    wanted = WantedRegion(
+        ledger_id=1, first=280, stop=ENTRY_ID_MAX, count=100, size=5 << 20, ahead_count=1000, ahead_size=1 << 20
+    )
+    region = read_region(logs, shelf.index, wanted)
+    assert region is not None
+    assert content(region.run) == records_of(1, range(280, 300), 1000)
+    assert not region.bounded, "the wanted entries go on behind the gap"
+    assert sum(size for _, size in logs.reads) < 64 << 10
+    behind = shelf.read(1, 300)
+    assert content(behind) == records_of(1, range(300, 600), 1000)
+
+
+def test_what_is_left_of_a_piece_is_read_ahead_whole(run_of, shelf: Shelf):
+    shelf.flush(run_of(1, range(250), 1000), run_of(2, range(3), 500_000))
+    shelf.flush(run_of(1, range(250, 400), 1000))
+    wanted = WantedRegion(
+        ledger_id=1, first=0, stop=ENTRY_ID_MAX, count=100, size=5 << 20, ahead_count=1000, ahead_size=1 << 20
+    )
+    region = read_region(shelf.logs, shelf.index, wanted)
+    assert region is not None
+    assert region.run.count == 250
+
+
+@pytest.mark.parametrize("lengths", [[300_000] * 5, [900_000, 500_000, 300_000], [1000, 300_000, 1000, 1000]])
+def test_long_entries_are_taken_for_no_gap_or_come_after_it(run_of, records_of, shelf: Shelf, lengths: list[int]):
+    runs = [run_of(1, [entry_id], length) for entry_id, length in enumerate(lengths)]
+    shelf.flush(*runs, run_of(2, [0], 10))
+    logs = Watched(shelf.logs)
+    wanted = WantedRegion(
+        ledger_id=1, first=0, stop=ENTRY_ID_MAX, count=9, size=5 << 20, ahead_count=9, ahead_size=5 << 20
+    )
+    read: list[bytes] = []
+    while len(read) < len(lengths):
+        region = read_region(logs, shelf.index, replace(wanted, first=len(read)))
+        assert region is not None
+        read += [content(region.run)[i:j] for i, j in pairwise([*region.run.offsets, region.run.size])]
+    assert read == [records_of(1, [entry_id], length) for entry_id, length in enumerate(lengths)]
+    assert len([size for _, size in logs.reads if size > 64 << 10]) == 1
 
 
 def test_a_region_ends_with_its_log_and_at_the_entry_named_as_stop(run_of, records_of):
