@@ -223,7 +223,7 @@ class EntryLogs:
     def _create(self, suffix: str) -> OpenLog:
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
-            raise StorageFailedError("no entry log ids are left")
+            raise StorageFailedError(f"no entry log id is above that of {self._path(log_name(LOG_ID_MAX))}")
         self._disk.write_atomic(self._path(_LAST_ID), encode_last_id(log_id))
         self._next_id = log_id + 1
         self.before_create(log_id)

@@ -49,6 +49,7 @@ FORCE_ID: Final = -0x4000
 EXPLICIT_LAC_ID: Final = -0x8000
 VERSION_NEEDED: Final = {LEDGER_KEY_ID: 3, FENCE_ID: 4, EXPLICIT_LAC_ID: 6}
 
+FILE_ID_MAX: Final = (1 << 63) - 1
 RECORD_LENGTH_MIN: Final = 16
 RUN_SIZE_MAX: Final = 1 << 20
 """Bytes at which replay ends a run."""
@@ -162,9 +163,10 @@ def file_id_of(name: str) -> int | None:
     if not dot or suffix != "txn":
         return None
     try:
-        return int(stem, 16)
+        file_id = int(stem, 16)
     except ValueError:
         return None
+    return file_id if 0 <= file_id <= FILE_ID_MAX else None
 
 
 # --- header

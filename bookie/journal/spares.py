@@ -23,7 +23,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from bookie.journal.format import HEADER_SIZE, LogMark, encode_header, file_name
+from bookie.errors import JournalFailedError
+from bookie.journal.format import FILE_ID_MAX, HEADER_SIZE, LogMark, encode_header, file_name
 from bookie.journal.replay import journal_ids
 from quire.world.doors import Disk, File
 
@@ -46,9 +47,16 @@ def spare_ids(disk: Disk, directory: str) -> list[int]:
 
 
 def next_id(disk: Disk, directory: str, wall_ms: int) -> int:
-    """Return the id of the next file: above those of all files, spares included. Blocking."""
+    """Return the id of the next file: above those of all files, spares included. Blocking.
+
+    JournalFailedError: a file has the highest id. Ids are times in milliseconds, so it is no file of a bookie.
+    """
     ids = [*journal_ids(disk, directory), *spare_ids(disk, directory)]
-    return max(ids) + 1 if ids else wall_ms + 1
+    following = max(ids) + 1 if ids else wall_ms + 1
+    if following > FILE_ID_MAX:
+        path = f"{directory}/{file_name(FILE_ID_MAX)}"
+        raise JournalFailedError(f"no journal file can have a higher id than {path}: move it away")
+    return following
 
 
 def begin_file(

@@ -244,4 +244,5 @@ def test_last_mark_is_16_bytes_or_nothing() -> None:
 def test_file_names_are_lower_case_hex_without_padding() -> None:
     assert file_name(0x1A1FDBCAFC3) == "1a1fdbcafc3.txn"
     assert file_id_of("1a1fdbcafc3.txn") == 0x1A1FDBCAFC3
-    assert [file_id_of(name) for name in ("VERSION", "x.txn", "1.log", "txn", ".txn")] == [None] * 5
+    others = ("VERSION", "x.txn", "1.log", "txn", ".txn", "-1.txn", "8000000000000000.txn")
+    assert [file_id_of(name) for name in others] == [None] * len(others)

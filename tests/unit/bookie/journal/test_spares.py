@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bookie.errors import JournalWriteError
+from bookie.errors import JournalFailedError, JournalWriteError
 from bookie.journal.config import JournalConfig
 from bookie.journal.format import HEADER_SIZE, NO_MARK, LogMark, decode_header, file_name
 from bookie.journal.group_writer import GroupWriter
@@ -85,6 +85,13 @@ def test_an_id_is_above_those_of_spares() -> None:
     assert next_id(disk, FOLDER, 5) == 0xAC
     disk.unlink(f"{FOLDER}/ab.spare")
     assert next_id(disk, FOLDER, 5) == 6
+
+
+def test_a_file_with_the_highest_id_is_named() -> None:
+    disk = Bench(REUSING).world.disk
+    disk.open(f"{FOLDER}/7fffffffffffffff.txn", create=True)
+    with pytest.raises(JournalFailedError, match="7fffffffffffffff.txn: move it away"):
+        next_id(disk, FOLDER, 5)
 
 
 def test_a_spare_that_cannot_be_begun_is_given_up() -> None:
