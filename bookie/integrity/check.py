@@ -74,12 +74,13 @@ class DataIntegrity:
     async def run(self) -> None:
         """Check until no ledger is in limbo. Restarted by its caller after an unforeseen error."""
         run = self._bookie.world.offload.run
-        if not self._limbo.ledgers() and not await run(self._limbo.needs_check, name="limbo"):
-            return
         backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S, self._bookie.world.rng)
-        self.progress.running = True
         while True:
             try:
+                if not self._limbo.ledgers() and not await run(self._limbo.needs_check, name="limbo"):
+                    self.progress.running = False
+                    return
+                self.progress.running = True
                 async with AsyncExitStack() as stack:
                     peers = await stack.enter_async_context(self._open_peers())
                     if await self._round(peers):

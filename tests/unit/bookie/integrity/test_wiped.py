@@ -450,3 +450,20 @@ async def test_what_is_copied_into_a_directory_that_then_fails_stays_in_limbo(cl
         patch.setattr(integrity.__class__, "_settle", then_fails)
         await integrity.run()
     assert sorted(bookie.storage.limbo.ledgers()) == refused(member, ledger_ids)
+
+
+async def test_a_flag_that_cannot_be_read_is_asked_for_again(cluster: IntegrityCluster) -> None:
+    await cluster.begin(*NAMES, config=replace(CONFIG, ledger_directories=("/ledgers", "/ledgers2")))
+    member = cluster.members["a"]
+    await member.stop()
+    member.checks = False
+    await member.start()
+    integrity = member.integrity
+    assert integrity is not None
+    member.host.disk.folders.break_("/ledgers2")
+    with trio.fail_after(600):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(integrity.run)
+            await until(lambda: bool(integrity.progress.last_failure))
+            member.host.disk.folders.mend("/ledgers2")
+    assert not integrity.progress.running
