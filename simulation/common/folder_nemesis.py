@@ -97,18 +97,22 @@ class FolderNemesis(Nemesis):
             self.note(kind, host=node.name, folder=folder, seconds=round(seconds, 3))
             harm = {FULL: faults.fill, BROKEN: faults.break_, HUNG: faults.hang}[kind]
             harm(folder)
-            if rng.random() < 0.6:
-                await trio.sleep(seconds)
-                faults.mend(folder)
-                if kind == BROKEN or rng.random() < 0.3:
-                    await trio.sleep(rng.uniform(0, 2))
+            try:
+                if rng.random() < 0.6:
+                    await trio.sleep(seconds)
+                    faults.mend(folder)
+                    if kind == BROKEN or rng.random() < 0.3:
+                        await trio.sleep(rng.uniform(0, 2))
+                        await node.crash(lose_unsynced=rng.random() < 0.5)
+                else:
+                    await trio.sleep(rng.uniform(0, seconds))
                     await node.crash(lose_unsynced=rng.random() < 0.5)
-            else:
-                await trio.sleep(rng.uniform(0, seconds))
-                await node.crash(lose_unsynced=rng.random() < 0.5)
-                if rng.random() < 0.5:
-                    await node.restart()
-                    await trio.sleep(rng.uniform(0.1, 3))
-                    await node.crash(lose_unsynced=rng.random() < 0.5)
-                faults.mend(folder)
+                    if rng.random() < 0.5:
+                        await node.restart()
+                        await trio.sleep(rng.uniform(0.1, 3))
+                        await node.crash(lose_unsynced=rng.random() < 0.5)
+                    faults.mend(folder)
+            except trio.Cancelled:
+                faults.mend(folder)  # hosts that stop wait for it
+                raise
             await self._come_back(node)

@@ -237,7 +237,11 @@ class LedgerStory:
 
     def recovery_begins(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         history = self.checker.histories.get(ledger_id)
-        if history is not None and not self.finished:
+        if history is None:
+            return
+        if any([node.name == HOST.get() for node in self.bookies]):
+            history.recoveries += 1  # a bookie that copies back what it lost; clients count their own
+        if not self.finished:
             self.hunter.recovery_begins(HOST.get(), history.writer, metadata)
 
     def recovery_fenced(self, ledger_id: int, metadata: LedgerMetadata, lac: int) -> None:

@@ -19,6 +19,7 @@ from bookie.integrity.peers import OtherCopies
 from bookie.scrubber.scrubber import Scrubber
 from bookie.sessions.session import BookieSession
 from quire.ledger.striping import Striping
+from quire.metadata.ledger_metadata import LedgerState
 from quire.servers.bookie.peers import peers_on
 from quire.service.background import keep_trying
 from quire.wire.bookkeeper import v2
@@ -85,12 +86,26 @@ class TakingNemesis(FlippingNemesis):
         nodes = [each for each in self.story.bookies if isinstance(each, CaringNode)]
         with trio.move_on_after(wait_s):
             while True:
-                free = [each for each in nodes if each in self._nodes()]
+                free = [each for each in nodes if each in self._nodes() and not self._has_unnamed(each)]
                 if free and self._down < self.story.swarm.down_max and all(each.is_whole for each in nodes):
                     with self._harming():
                         await self._lose_data(self._losing.choice(free))
                     break
                 await trio.sleep(look_s)
+
+    def _has_unnamed(self, node: CaringNode) -> bool:
+        """Return whether a recovery in progress has written entries to the bookie, which the ledger's metadata names
+        only at the close.
+
+        Until then a loss of them puts no ledger into limbo, as with the original, and the scrubber brings them back.
+        """
+        bookie = node.up
+        return bookie is not None and any(
+            metadata.state is LedgerState.IN_RECOVERY
+            and node.id not in metadata.fragments[-1].bookies
+            and bookie.storage.master_key(ledger_id) is not None
+            for ledger_id, metadata in self.story.checker.stored.items()
+        )
 
     async def _lose_data(self, node: CaringNode) -> None:
         """Crash a bookie, and give it back with emptied folders, or with an older image of its disks."""
@@ -102,7 +117,7 @@ class TakingNemesis(FlippingNemesis):
                 await self._come_back(node)
                 await trio.sleep(rng.uniform(0.1, 3))
                 others = [each for each in self.story.bookies if each is not node and isinstance(each, CaringNode)]
-                if not all([each.is_whole for each in others]):
+                if self._has_unnamed(node) or not all([each.is_whole for each in others]):
                     return
                 await node.crash(lose_unsynced=rng.random() < 0.5)
                 host.disk, host.maps = image
