@@ -97,7 +97,7 @@ class TakingNemesis(FlippingNemesis):
         """Return whether a recovery in progress has written entries to the bookie, which the ledger's metadata names
         only at the close.
 
-        Until then a loss of them puts no ledger into limbo, as with the original, and the scrubber brings them back.
+        Until then a loss of them puts no ledger into limbo, as with the original. The auditor brings them back.
         """
         bookie = node.up
         return bookie is not None and any(

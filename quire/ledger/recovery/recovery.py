@@ -95,8 +95,7 @@ class Recovery:
             appender.stop(LedgerRecoveryError(f"recovery of ledger {self._ledger_id} has ended"))
             # They refer to the appender: it would stay in memory until the collector looks at all objects.
             appender.on_confirmed, appender.on_bookies_failed = ignore_confirmed, ignore_bookies_failed
-        if self._started.ack_quorum < self._started.write_quorum:
-            await self._note_unacked(found, appender)
+        await self._note_unacked(found, appender)
         rule = partial(
             metadata_updates.end_recovery,
             started=self._started,
@@ -113,11 +112,14 @@ class Recovery:
     async def _note_unacked(self, found: LastConfirmed, appender: Appender) -> None:
         """Have the ledger noted if members may lack entries: before it is stored as closed, see `late_acks`.
 
-        Entries up to the LAC are not written again, even if a member of this or an earlier fragment lacks them.
+        Entries up to the LAC are not written again, even if a member of this or an earlier fragment lacks them. A
+        bookie that took the place of another is named only by the close. If it has lost its disk by then, it does not
+        know that it lacks the ledger's entries.
         """
-        if found.lac >= 0:
+        is_partial = self._started.ack_quorum < self._started.write_quorum
+        if self._fragments != self._started.fragments or (is_partial and found.lac >= 0):
             await note_unacked(self._context, self._ledger_id, WHOLE)
-        else:
+        elif is_partial:
             await appender.note_late()
 
     def _appender(self, found: LastConfirmed) -> Appender:

@@ -219,3 +219,17 @@ async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_writt
     reader.close()
     assert reader.metadata.last_entry_id == 0
     assert writes.notes[-1] == (LedgerState.CLOSED, 1, {writer.ledger_id: unacked.WHOLE})
+
+
+@pytest.mark.bookies(4)
+async def test_a_recovery_notes_that_another_bookie_has_taken_a_place(cluster: FakeCluster, client: LedgerClient) -> None:
+    writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
+    for each in payloads(0, 3):
+        await writer.write(each)
+    cluster.members(writer)[0].stop()
+    writes = Writes(cluster)
+    reader = await client.open(writer.ledger_id, recover=True)
+    reader.close()
+    assert reader.metadata.fragments[-1].bookies != writer.metadata.fragments[-1].bookies
+    state, _, noted = writes.notes[-1]
+    assert (state, noted) == (LedgerState.CLOSED, {writer.ledger_id: unacked.WHOLE})
