@@ -90,7 +90,7 @@ def test_an_id_is_above_those_of_spares() -> None:
 def test_a_file_with_the_highest_id_is_named() -> None:
     disk = Bench(REUSING).world.disk
     disk.open(f"{FOLDER}/7fffffffffffffff.txn", create=True)
-    with pytest.raises(JournalFailedError, match="7fffffffffffffff.txn: move it away"):
+    with pytest.raises(JournalFailedError, match=r"7fffffffffffffff\.txn: move it away"):
         next_id(disk, FOLDER, 5)
 
 

@@ -222,7 +222,9 @@ async def test_a_recovery_notes_a_member_that_did_not_acknowledge_what_was_writt
 
 
 @pytest.mark.bookies(4)
-async def test_a_recovery_notes_that_another_bookie_has_taken_a_place(cluster: FakeCluster, client: LedgerClient) -> None:
+async def test_a_recovery_notes_that_another_bookie_has_taken_a_place(
+    cluster: FakeCluster, client: LedgerClient
+) -> None:
     writer = await client.create(ensemble_size=3, write_quorum=3, ack_quorum=3)
     for each in payloads(0, 3):
         await writer.write(each)
