@@ -42,7 +42,8 @@ class PressureKeys:
         maximum=1 << 30,
         doc="Bytes that workers read from a ledger directory at a time, about, while entries are added; at least one "
         "worker reads. No more is read ahead at a time, nothing by the kernel, and a scrub pauses after each of its "
-        "steps. Recoveries are not bounded. 0: reads do not give way to adds.",
+        "steps. Recoveries are not bounded. 0: reads do not give way to adds; nor do they with journalWriteData=false, "
+        "where no sync of a journal waits behind them.",
     )
     adds_waiting_max: int = conf_key(
         "maxPendingAddRequestsPerThread",
