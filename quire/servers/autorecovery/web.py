@@ -24,7 +24,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from autorecovery.auditing.election import read_auditor
-from autorecovery.errors import AutoRecoveryError
+from autorecovery.auditing.overview import working_auditor
+from autorecovery.errors import AutoRecoveryError, NoAuditorError
 from autorecovery.marks.underreplication import UnderreplicatedLedgers
 from autorecovery.service import RecoveryStats
 from quire.metadata.errors import MetadataError
@@ -96,6 +97,10 @@ class AutorecoveryResources:
         return PlainTextResponse(f"Success set lostBookieRecoveryDelay to {asked}")
 
     async def trigger_audit(self, request: Request) -> Response:
+        try:
+            await working_auditor(self._store, self._marks, self._root)
+        except NoAuditorError as error:
+            return PlainTextResponse(f"Exception when do operation.{error}", status_code=404)
         await self._marks.audit_now()
         return PlainTextResponse("Success trigger audit.")
 

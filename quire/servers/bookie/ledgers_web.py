@@ -49,14 +49,14 @@ class LedgerResources:
 
     async def list_ledgers(self, request: Request) -> Response:
         """Return the ids, or the ids and the metadata, all or a page. Pages are of metadata only, from 1 on."""
-        manager = await self._manager()
         asked = request.query_params
-        if asked.get("print_metadata") != "true":
-            listed = [ledger_id async for ledger_id in manager.ledger_ids()]
-            return await object_in_steps((str(ledger_id), None) for ledger_id in listed)
         page = number_of(request, "page") if "page" in asked else -1
         if page is None:
             return PlainTextResponse("page must be a number", status_code=400)
+        manager = await self._manager()
+        if asked.get("print_metadata") != "true":
+            listed = [ledger_id async for ledger_id in manager.ledger_ids()]
+            return await object_in_steps((str(ledger_id), None) for ledger_id in listed)
         ids = [ledger_id async for ledger_id in manager.ledger_ids()]
         if page > 0:
             ids = ids[(page - 1) * LEDGERS_PER_PAGE :][:LEDGERS_PER_PAGE]

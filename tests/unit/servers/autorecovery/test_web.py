@@ -90,16 +90,30 @@ async def test_marks_are_chosen_by_the_bookies_they_name() -> None:
 
 
 async def test_an_audit_is_asked_for_by_setting_the_delay_again() -> None:
-    async with with_web() as (ask, _, _, marks):
+    async with with_web() as (ask, _, store, marks):
         assert (await ask("GET", "lost_bookie_recovery_delay")).status_code == 404
         assert (await ask("GET", "who_is_auditor")).status_code == 404
         await marks.set_recovery_delay(60)
         before = await marks.read_recovery_delay()
+        await elect(store, "a:1")
         assert (await ask("PUT", "trigger_audit")).status_code == 200
         after = await marks.read_recovery_delay()
         assert before is not None
         assert after is not None
         assert (after.value, after.version) == (60, before.version + 1)
+
+
+async def test_an_audit_that_nobody_would_make_is_refused() -> None:
+    async with with_web() as (ask, _, store, marks):
+        await marks.set_recovery_delay(60)
+        before = await marks.read_recovery_delay()
+        answer = await ask("PUT", "trigger_audit")
+        assert (answer.status_code, "no auditor is running" in answer.text) == (404, True)
+        await elect(store, "a:1")
+        await marks.disable()
+        answer = await ask("PUT", "trigger_audit")
+        assert (answer.status_code, "auto recovery is disabled" in answer.text) == (404, True)
+        assert await marks.read_recovery_delay() == before
 
 
 async def test_what_cannot_be_meant_changes_nothing() -> None:

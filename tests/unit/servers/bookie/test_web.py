@@ -183,7 +183,8 @@ async def test_ledgers_are_listed_described_deleted_and_collected(tmp_path: Path
         assert all(each.startswith("BookieMetadataFormatVersion\t3\n") for each in listed.values())
         decoded = json.loads((await ask("/api/v1/ledger/list?print_metadata=true&decode_meta=true&page=1"))[1])
         assert [each["ensembleSize"] for each in decoded.values()] == [1, 1, 1]
-        assert await ask("/api/v1/ledger/list?print_metadata=true&page=x") == (400, "page must be a number")
+        for query in ("print_metadata=true&page=x", "page=x"):
+            assert await ask(f"/api/v1/ledger/list?{query}") == (400, "page must be a number")
         # (without metadata there are no pages, as in the original)
         assert len(json.loads((await ask("/api/v1/ledger/list?page=2"))[1])) == 3
         described = json.loads((await ask(f"/api/v1/ledger/metadata?ledger_id={ids[1]}"))[1])[str(ids[1])]
