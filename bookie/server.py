@@ -258,6 +258,7 @@ async def _serve_begun(bookie: Bookie, stream: Stream, first: bytes, drain: Drai
         await answers_taken()
         while session.is_paused and outbox.broken is None:
             if session.has_room:
+                await trio.lowlevel.checkpoint()  # others have a turn between two parts of a chunk
                 session.resume()
             else:
                 room = trio.Event()

@@ -176,8 +176,8 @@ def _register_storages(metrics: Metrics, storages: Sequence[DbLedgerStorage], co
         ("gauge", "read_cache_size", "Bytes in the read-ahead cache.", lambda each: each.read_cache_bytes),
         ("gauge", "write_cache_size", "Bytes in the write cache.", lambda each: each.write_cache_bytes),
         ("gauge", "write_cache_count", "Entries in the write cache.", lambda each: each.parts.cache.entries),
-        ("gauge", "ledgers_count", "Ledgers known here.", lambda each: len(each.ledgers())),
-        ("gauge", "ACTIVE_LEDGER_TOTAL", "Ledgers known here.", lambda each: len(each.ledgers())),
+        ("gauge", "ledgers_count", "Ledgers known here.", lambda each: len(each.parts.ledgers)),
+        ("gauge", "ACTIVE_LEDGER_TOTAL", "Ledgers known here.", lambda each: len(each.parts.ledgers)),
         ("counter", "DELETED_LEDGER_TOTAL", "Ledgers deleted.", lambda each: each.stats.deleted_ledgers),
         (
             "counter",

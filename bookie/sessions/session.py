@@ -48,6 +48,10 @@ READING_MAX: Final = 32 << 20
 """Bytes that workers may be reading for one peer, estimated by the size of its last answer, before its next requests
 wait.
 """
+REQUESTS_PER_PASS: Final = 500
+"""Requests of one peer, a run of adds counting as one, that are served before the event loop does something else: a
+chunk has thousands of small ones, each of which may take 10 us.
+"""
 ADDS_WAITING_MAX: Final = 1 << 20
 """Bytes of a peer's adds that may wait for room before nothing more is received from it."""
 
@@ -219,7 +223,10 @@ class BookieSession:
         self._go_through(iter(v2.decode_requests(rest)))
 
     def _go_through(self, requests: Iterator[Any]) -> None:
-        for request in requests:
+        for served, request in enumerate(requests):
+            if served >= REQUESTS_PER_PASS and self.on_room is not None:
+                self._rest = chain((request,), requests)
+                return
             if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
                 self.bookie.read_limit.pause(self)
                 self._rest = chain((request,), requests)

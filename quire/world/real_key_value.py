@@ -263,6 +263,7 @@ class RealKeyValue:
 
     def _check_end(self, key: bytes, bounds: Any, *, seen: bool, backwards: bool) -> None:
         """Distinguish the true end of the map from a block that could not be read: OSError (EIO) for the latter."""
+        iterator = None
         try:
             iterator = self._database.iter(bounds)
             if backwards:
@@ -277,6 +278,8 @@ class RealKeyValue:
             iterator.status()
         except Exception as error:
             raise _os_error(error) from None
+        finally:
+            del iterator  # whoever keeps the error keeps this frame, and would keep the map open
 
     def values(self, start: bytes, count_max: int) -> list[bytes]:
         try:
@@ -288,6 +291,7 @@ class RealKeyValue:
         found: list[bytes] = []
         bounds = self._make_bounds()
         bounds.set_iterate_upper_bound(stop)
+        iterator = None
         try:
             iterator = self._database.iter(bounds)
             while len(found) < count_max and start < stop:
@@ -301,6 +305,8 @@ class RealKeyValue:
                 start = _past(prefix, length) or stop
         except Exception as error:
             raise _os_error(error) from None
+        finally:
+            del iterator  # as in `_check_end`
         return found
 
     def compact(self) -> None:

@@ -12,9 +12,12 @@ from unittest.mock import patch
 import pytest
 import trio
 
+from bookie.adds import Add, Adds
 from bookie.bookie import Bookie
+from bookie.db_ledger_storage.entry_reader import EntryReader
 from bookie.journal.format import Fence, Record
 from bookie.server import GRACE_S, serve_bookie
+from bookie.sessions.session import REQUESTS_PER_PASS
 from quire.metadata import bookies
 from quire.metadata.local.memory import MemoryStore, MemoryTree
 from quire.wire.bookkeeper import v2, v3
@@ -22,7 +25,7 @@ from quire.wire.bookkeeper.run import Run
 from quire.wire.bookkeeper.stream import FrameStream
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream, World
-from tests.unit.bookie.build import CONFIG, KEY, add_frames, entry, opened
+from tests.unit.bookie.build import CONFIG, KEY, add_frame, add_frames, entry, opened
 
 
 class Socket:
@@ -102,6 +105,50 @@ async def test_adds_and_reads_go_over_the_wire(server: Server) -> None:
     await socket.acked(99)
     await socket.send(v2.read_request(7, 42))
     assert await socket.entry() == entry(7, 42)
+
+
+class ServedInPass(trio.abc.Instrument):
+    """Most requests that were served in one pass of the loop."""
+
+    def __init__(self) -> None:
+        self.served = self.most = self.all = 0
+
+    def count(self) -> None:
+        self.served += 1
+        self.all += 1
+        self.most = max(self.most, self.served)
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.served = 0
+
+
+async def test_thousands_of_small_requests_in_one_chunk_are_served_in_several_passes(server: Server, monkeypatch):
+    counted = ServedInPass()
+    add, read = Adds.add, EntryReader.get_cached
+
+    def counted_add(self: Adds, added: Add) -> None:
+        counted.count()
+        add(self, added)
+
+    def counted_read(self: EntryReader, ledger_id: int, entry_id: int) -> memoryview | None:
+        counted.count()
+        return read(self, ledger_id, entry_id)
+
+    monkeypatch.setattr(Adds, "add", counted_add)
+    monkeypatch.setattr(EntryReader, "get_cached", counted_read)
+    trio.lowlevel.add_instrument(counted)
+    socket = await server.connect()
+    count = 3 * REQUESTS_PER_PASS
+    await socket.send(b"".join([add_frame(ledger_id, n) for n in range(count // 2) for ledger_id in (7, 8)]))
+    for n in range(count // 2):
+        for ledger_id in (7, 8):
+            assert await socket.take() == v2.AddAcks(Rc.OK, ledger_id, n, n)
+    assert (counted.all, counted.most) == (count, REQUESTS_PER_PASS)
+    await socket.send(b"".join([v2.read_request(7, n % 100) for n in range(count)]))
+    for n in range(count):
+        assert await socket.entry() == entry(7, n % 100)
+    assert (counted.all, counted.most) == (2 * count, REQUESTS_PER_PASS)
+    trio.lowlevel.remove_instrument(counted)
 
 
 async def test_big_entries_go_over_the_wire(server: Server) -> None:
