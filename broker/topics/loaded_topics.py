@@ -338,6 +338,7 @@ class Topics:
                 if bundle.has(topic.name):
                     topic.next_owner = next_owner
                     self.close_soon(topic)
+            await trio.lowlevel.checkpoint()  # the rest of the last slice and the next one would be one step
             under_way = [(full, each.done) for full, each in loading] + list(self._closing.items())
             mine = [done async for full, done in sliced(under_way, TOPICS_IN_STEP) if bundle.has(TopicName.parse(full))]
             waiting = bool(mine)
@@ -345,8 +346,7 @@ class Topics:
                 await done.wait()
 
     def close_soon(self, topic: Topic) -> None:
-        """Close a topic in the background: it has another owner, its state is uncertain, or the broker stops. The next
-        lookup reloads it."""
+        """Close a topic in the background: it moved, its state is uncertain, the broker stops. A lookup reloads it."""
         if self._begins_to_close(topic):
             self._context.nursery.start_soon(self._close, topic, name=f"close {topic.name.full}")
 
