@@ -81,19 +81,23 @@ class ReadLimit:
     def __init__(self, maximum: int) -> None:
         """`maximum`: 0: no bound."""
         self._maximum = maximum
-        self._paused: dict[Paused, None] = {}
+        self._paused: dict[Paused, bool] = {}
+        """Sessions to call; True: it waits for fewer reads."""
 
     def is_reached(self, in_progress: int) -> bool:
         return 0 < self._maximum <= in_progress
 
-    def pause(self, session: Paused) -> None:
-        """Call the session's `on_room` whenever reads have ended, until `forget`."""
-        self._paused[session] = None
+    def pause(self, session: Paused, *, waits: bool = True) -> None:
+        """Call the session's `on_room` whenever reads have ended, until `forget`.
+
+        `waits`: False if it is paused for another reason, but may not go on while there are too many.
+        """
+        self._paused[session] = waits
 
     @property
     def paused(self) -> int:
         """Return the number of sessions that wait for fewer reads."""
-        return len(self._paused)
+        return sum(self._paused.values())
 
     def forget(self, session: Paused) -> None:
         self._paused.pop(session, None)

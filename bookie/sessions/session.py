@@ -225,11 +225,10 @@ class BookieSession:
     def _go_through(self, requests: Iterator[Any]) -> None:
         for served, request in enumerate(requests):
             if served >= REQUESTS_PER_PASS and self.on_room is not None:
-                self._rest = chain((request,), requests)
+                self._pause(chain((request,), requests))
                 return
             if self._counts_reads and self.on_room is not None and self._has_too_many_reads():
-                self.bookie.read_limit.pause(self)
-                self._rest = chain((request,), requests)
+                self._pause(chain((request,), requests), for_reads=True)
                 return
             if type(request) is Run:
                 self.bookie.stats.frames += request.count
@@ -240,8 +239,13 @@ class BookieSession:
             if self.closed:
                 return
             if self.on_room is not None and (self._out_size > OUT_MAX or self._reading > READING_MAX):
-                self._rest = requests
+                self._pause(requests)
                 return
+
+    def _pause(self, rest: Iterator[Any], *, for_reads: bool = False) -> None:
+        self._rest = rest
+        if self._counts_reads:  # whatever it waits for, it cannot go on before there are few enough reads
+            self.bookie.read_limit.pause(self, waits=for_reads)
 
     def _request(self, request: v2.Request) -> None:
         """Serve one request of version 2, except adds."""

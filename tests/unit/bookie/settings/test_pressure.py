@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import trio
 
+from bookie.adds import Add
+from bookie.sessions.session import REQUESTS_PER_PASS
 from quire.wire.bookkeeper import v2
 from quire.wire.bookkeeper.v2 import Rc
 from quire.world.doors import Stream, World
@@ -76,6 +78,27 @@ async def test_max_reads_in_progress_limit_bounds_the_reads_of_all_connections(l
         assert bookie.stats.reads == 40, "every read is served in the end"
         assert max(seen) == (limit or 40)
         other.close()
+
+
+async def test_requests_left_for_the_next_pass_are_served_after_reads_of_others_have_ended(world: World) -> None:
+    count = REQUESTS_PER_PASS + 100
+    async with served(world, reads_in_progress_max=1) as (bookie, stream):
+        workers = bookie._readers.all[0]
+        carry_out = bookie.adds.add
+
+        def added(add: Add) -> None:
+            if bookie.stats.adds == REQUESTS_PER_PASS - 1:
+                workers.waiting += 1  # a read of another connection begins
+            carry_out(add)
+
+        bookie.adds.add = added  # type: ignore[method-assign]
+        await send(stream, b"".join([add_frame(7 + number % 2, number // 2) for number in range(count)]))
+        await until_idle()
+        assert (bookie.stats.adds, bookie.read_limit.paused) == (REQUESTS_PER_PASS, 0)
+        workers.waiting -= 1
+        bookie._reads_answered()
+        await until_idle()
+        assert bookie.stats.adds == count
 
 
 @pytest.mark.parametrize(("high", "low", "read"), [(1 << 20, 0, 8), (1 << 20, 1, 8), (4 << 20, 0, 32)])
